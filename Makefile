@@ -13,7 +13,8 @@
 #     TARGET       make fuzz: these only, e.g. TARGET="index json"
 #     KEEP         make demo: 1 leaves the demo running, with a load
 #     PORT         make demo KEEP=1: where nginx listens, on 127.0.0.1 (8080)
-#     COMPARE      make demo: 1 compares five policies on three workloads
+#     COMPARE      make demo: 1 compares five policies on four workloads
+#     QUICK        make rivals: 1 compares on two workloads, with one seed
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
 #     PART         make parity: these parts only, e.g. PART="templates"
@@ -91,9 +92,9 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall clean help
-.PHONY: fuzz tsan soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds
+.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb check-deb clean help
+.PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
+.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -107,7 +108,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-demo deps-engines deps-fuzz deps-metrics deps-seeds: deps-%:
+deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -422,7 +423,7 @@ endef
 
 ## make demo        a fleet of simulated engines behind nginx; KEEP=1: go on, with
 ##                  a load and the status page on PORT (8080);
-##                  COMPARE=1: five policies, three workloads, 25 minutes
+##                  COMPARE=1: five policies, four workloads, 35 minutes
 
 demo: deps-demo
 	$(built)
@@ -431,20 +432,27 @@ demo: deps-demo
 	    $(if $(KEEP),--keep $(if $(PORT),--port $(PORT)))
 
 
-## make rivals      round_robin, prefix_hash, kv_cost, and other routers from the
-##                  Python registry, on the same chats in words (an hour)
-rivals: deps-demo all
-	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+## make rivals      ours and other routers, on the same chats in words (two
+##                  hours); QUICK=1: two workloads, one seed (ten minutes, and
+##                  once some more to install what is compared)
+
+rivals: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
-	    $(addprefix --policy=,round_robin prefix_hash kv_cost sglang-router \
-	        vllm-router) \
-	    $(addsuffix -text,$(addprefix --workload=,trace chats40 chats75))
+	    --seeds $(if $(QUICK),1,3) \
+	    $(addprefix --policy=,$(if $(QUICK),,round_robin prefix_hash) kv_cost \
+	        nginx-least_conn nginx-hash sglang-router vllm-router \
+	        dynamo-frontend) \
+	    $(addsuffix -text,$(addprefix --workload=,$(if $(QUICK),,trace \
+	        chats75) chats40 agents))
 
 ## make estimated   routing without events beside exact routing and the others,
 ##                  on chats in words; LONG=1: two sizes of the caches, the
 ##                  trace, and three seeds (two hours)
-estimated: deps-demo all
-	$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
+estimated: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/compare.py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay --rivals $(BUILD)/bench-rivals --jobs 1 \
 	    --seeds $(if $(LONG),3,1) \
 	    $(addprefix --policy=,round_robin prefix_hash kv_cost estimated \
@@ -468,6 +476,23 @@ engines: deps-engines all
 check-metrics: deps-metrics all
 	$(PYTHON) -B t/metrics/check.py --module $(out)/$(MODULE).so \
 	    --relay $(out)/kv-relay
+
+
+## make check-page  the status page, in a headless Chromium (two minutes);
+##                  screenshots are left in build/page
+
+check-page: deps-page all
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page
+
+
+## make screenshots docs/images/status.png: six minutes of the demo's load
+
+screenshots: deps-page all
+	mkdir -p docs/images
+	$(PYTHON) -B t/page/check.py --module $(out)/$(MODULE).so \
+	    --relay $(out)/kv-relay --folder $(out)/page \
+	    --readme docs/images/status.png
 
 
 ## make clients     npm's openai and @anthropic-ai/sdk through the router; from
@@ -545,6 +570,9 @@ install: all
 	    "$(DESTDIR)$(DOC_DIR)/relay/README.md"
 	install -m 644 README.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib/grafana" \
+	    contrib/grafana/*.json
 	@echo
 	@echo "Add at the top of nginx.conf (both Lua lines only if absent):"
 	@echo
@@ -579,6 +607,26 @@ uninstall:
 	    || true
 	rm -rf "$(DESTDIR)$(DOC_DIR)"
 	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
+
+
+## make deb         Debian packages, in build/deb; of what is committed
+
+deb: deps-deb
+	rm -rf $(BUILD)/deb/source
+	mkdir -p $(BUILD)/deb/source
+	git archive HEAD | tar -x -C $(BUILD)/deb/source
+	cd $(BUILD)/deb/source && DEB_BUILD_OPTIONS=noautodbgsym \
+	    dpkg-buildpackage -us -uc -b
+	rm -rf $(BUILD)/deb/source
+
+
+## make check-deb   the packages in bare Debians: built, installed, used,
+##                  upgraded, removed, purged; the images and manifests of
+##                  deploy/; as root (ten minutes)
+
+check-deb: deps-packages
+	$(PYTHON) -B t/packages/check.py --build $(out)
+	$(PYTHON) -B t/packages/deploy.py --build $(out)
 
 
 ## make clean       removes build/

@@ -87,7 +87,7 @@ def measure(stage, bodies, seconds):
     """Medians by place: seconds a request took, microseconds of CPU time."""
     ports = {'past nginx': (stage.engine, '/'),
              'plain': (stage.port, '/plain'),
-             'routed': (stage.port, '/routed')}
+             'routed': (stage.port, '/routed/v1/completions')}
     clients = {place: Client(port, path, bodies)
                for place, (port, path) in ports.items()}
     nginx = stage.nginx()

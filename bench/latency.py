@@ -485,7 +485,7 @@ def measure(args, form, pause):
         child.start()
 
         clients = {
-            'routed': Client(stage.port, '/routed', bodies),
+            'routed': Client(stage.port, '/routed/v1/completions', bodies),
             'plain': Client(stage.port, '/plain', bodies),
             'past nginx': Client(stage.engine, '/', bodies),
         }

@@ -114,7 +114,7 @@ def main():
     with Stage(args, ZONE, 'on') as stage:
         _, bodies = make_prompts(rng)
         clients = [Client(stage.port, '/here', [b'{}']),
-                   Client(stage.port, '/routed', bodies)]
+                   Client(stage.port, '/routed/v1/completions', bodies)]
         redis = Redis(stage.redis)
         epoch = int(time.time() * 1000)
         worker = stage.names[0]

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Compares policies and settings: three workloads, several seeds, one table.
+"""Compares policies and settings: four workloads, several seeds, one table.
 
 The workloads are three parts of the Mooncake trace, one for each seed, with
 the demo's fleet; and drawn chats (conversations.py), with caches that together
-hold 40 % and 75 % of their distinct tokens.  Each (workload, seed) has a fleet
+hold 40 % and 75 % of their distinct tokens; and sessions of coding agents.  Each (workload, seed) has a fleet
 of its own, to which all policies come in turn; --jobs of them run at once.
 The text workloads are the same ones as chats in words.  A policy can be
-another router, which is installed from the Python registry; or "estimated",
-which is kv_cost in a zone that hears no events of the engines.
+another router (rival_routers.py); or "estimated", which is kv_cost in a zone
+that hears no events of the engines.  CPU is the router's processor time.
 
 The fleets keep time by deadlines, so that the machine's speed matters little.
 A run in which the replay or an engine missed too many of these is void, and
@@ -23,14 +23,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import conversations
-from demo import ENGINES, PERCENTILES, REQUESTS, TRACE
+from demo import (AGENTS, AGENTS_ENGINES, ENGINES, PERCENTILES, REQUESTS,
+                  SESSIONS, TRACE)
 from fleet import (BLOCK_SIZE, ESTIMATED, WORKERS, Engines, Policy,
                    add_options, milliseconds, print_table, session, terminate)
 from processes import DemoError, Process
-from rival_routers import PACKAGES
+from rival_routers import NAMES
 
 POLICIES = ("round_robin", "kv_cost={ dynamo = true }", "kv_cost",
             "cache_aware", "weighted")
@@ -58,11 +60,18 @@ def chats(share, seed):
             ("--chats", str(CHATS), "--seed", str(seed), "--speedup", "1"))
 
 
+def agents(seed):
+    """Other sessions of coding agents for each seed, with the demo's fleet."""
+    return (replace(AGENTS_ENGINES, seed=seed, model=False),
+            (*AGENTS, "--agents", str(SESSIONS), "--seed", str(seed)))
+
+
 def in_words(workload):
-    """The same workload, as chats in words."""
+    """The same workload, as chats in words, to engines with the demo's
+    model."""
     def words(seed):
         engines, options = workload(seed)
-        return engines, (*options, "--text")
+        return replace(engines, model=True), (*options, "--text")
     return words
 
 
@@ -70,6 +79,7 @@ IDS = {
     "trace": trace,
     "chats40": lambda seed: chats(0.40, seed),
     "chats75": lambda seed: chats(0.75, seed),
+    "agents": agents,
 }
 WORKLOADS = IDS | {f"{name}-text": in_words(workload)
                    for name, workload in IDS.items()}
@@ -104,7 +114,8 @@ def run_cell(options):
                     "workload": name, "seed": seed, "policy": policy.title,
                     "hit_rate": summary["hit_rate"], "ttft": summary["ttft"],
                     "busiest": busiest_share(summary["tokens"]),
-                    "late": summary["late"], "void": void}), flush=True)
+                    "cpu": summary["cpu"], "late": summary["late"],
+                    "void": void}), flush=True)
                 if not void:
                     break
         return 0
@@ -189,6 +200,7 @@ def rows_of(runs, workloads, titles, seeds):
                                     for run in valid.values()))
                   for figure in ("mean", *PERCENTILES)),
                 percent(mean(run["busiest"] for run in valid.values())),
+                seconds(mean(run["cpu"] for run in valid.values())),
                 ", ".join(percent(run and run["hit_rate"]) for run in found),
                 ", ".join(milliseconds(run and run["ttft"]["mean"])
                           for run in found)))
@@ -199,6 +211,11 @@ def mean(values):
     """The mean; None of nothing."""
     values = list(values)
     return sum(values) / len(values) if values else None
+
+
+def seconds(value):
+    """Seconds as text, `-` for none."""
+    return "-" if value is None else f"{value:.1f} s"
 
 
 def percent(share):
@@ -225,7 +242,7 @@ def compare(options):
         comparison.runs, options.workloads,
         [policy_of(text).title for text in options.policies], options.seeds)
     print_table(("workload", "policy", "hit rate", "TTFT mean", *PERCENTILES,
-                 "busiest", "hit rate by seed", "TTFT mean by seed"), rows)
+                 "busiest", "CPU", "hit rate by seed", "TTFT mean by seed"), rows)
     if not complete:
         print(f"Some runs were void {TRIES} times: this machine is too busy.")
     return 0 if complete else 1
@@ -248,7 +265,7 @@ def parse_options(argv=None):
     add = parser.add_argument
     add("--policy", dest="policies", action="append", metavar="NAME[=CONF]",
         help="a policy, with policy_conf as a Lua table, or another router ("
-             + ", ".join(PACKAGES) + f"), or {ESTIMATED}: kv_cost without "
+             + ", ".join(NAMES) + f"), or {ESTIMATED}: kv_cost without "
              "events; repeatable; default: "
              + ", ".join(POLICIES))
     add("--workload", dest="workloads", action="append", choices=WORKLOADS,

@@ -29,7 +29,7 @@ REQUESTS = 800
 
 # The four caches together hold some 85 % of the distinct tokens.
 AGENTS_ENGINES = Engines(blocks=2_600, prefill_us=50, model=True)
-AGENTS = ("--text", "--speedup", "24")
+AGENTS = ("--speedup", "24")
 SESSIONS = 20
 KEPT_SESSIONS = 12              # at once, with --keep
 
@@ -51,7 +51,7 @@ RECORDED = Workload(
 CODING = Workload(
     f"{SESSIONS} sessions of coding agents, whose prompts repeat the turns "
     "before:",
-    AGENTS_ENGINES, (*AGENTS, "--agents", str(SESSIONS)), (BASE, BEST))
+    AGENTS_ENGINES, ("--text", *AGENTS, "--agents", str(SESSIONS)), (BASE, BEST))
 
 
 # ------------------------------------------------------------------ reports
@@ -188,7 +188,7 @@ def keep(fleet):
     for policy in CODING.policies:
         (fleet.directory / f"{policy.name}.conf").write_text(
             fleet.conf(policy))
-    fleet.start_load((*AGENTS, "--agents", str(KEPT_SESSIONS)))
+    fleet.start_load(("--text", *AGENTS, "--agents", str(KEPT_SESSIONS)))
     print_hints(fleet)
     try:
         while True:

@@ -29,7 +29,7 @@ from kv_cache import KVCache, Sequence
 from kv_events import Publisher
 from lateness import LATE_SECONDS
 from bodies import BadRequest
-from scheduler import Request, Scheduler
+from scheduler import Request, Scheduler, Times
 from tokenizer import Toy
 
 HOST = "127.0.0.1"
@@ -117,7 +117,12 @@ class Engine:
             self.tokenizer = Template(options.tokenizer)
         self.scheduler = Scheduler(
             self.cache, self._publish, options.max_num_seqs,
-            options.prefill_us_per_token, options.decode_us_per_token)
+            options.max_num_batched_tokens, Times(
+                base=options.decode_us_per_token / 1e6,
+                prefill=options.prefill_us_per_token / 1e6,
+                prefill_context=options.prefill_ns_per_context / 1e9,
+                decode=options.decode_us_per_request / 1e6,
+                decode_context=options.decode_ns_per_context / 1e9))
 
     def application(self):
         """The aiohttp application."""
@@ -501,15 +506,25 @@ def parse_options(argv=None):
     add("--blocks", type=int, default=4096, help="blocks in the cache")
     add("--max-num-seqs", type=int, default=64,
         help="requests that may run at once")
-    add("--prefill-us-per-token", type=float, default=50,
-        help="microseconds to prefill one token that isn't cached")
-    add("--decode-us-per-token", type=float, default=5000,
-        help="microseconds between two tokens of an answer")
+    add("--max-num-batched-tokens", type=int, default=8192,
+        help="tokens that one step may compute")
+    add("--decode-us-per-token", type=float, default=4000,
+        help="microseconds of a step, whatever it computes: the least between "
+             "two tokens of an answer")
+    add("--prefill-us-per-token", type=float, default=35,
+        help="microseconds more for one token of a prompt that isn't cached")
+    add("--prefill-ns-per-context", type=float, default=1.5,
+        help="nanoseconds more for one such token behind one other token")
+    add("--decode-us-per-request", type=float, default=30,
+        help="microseconds more for one request that decodes")
+    add("--decode-ns-per-context", type=float, default=40,
+        help="nanoseconds more for one token that such a request has before")
     add("--seed", type=int, default=0,
         help="of block handles: engines of another seed name the same block "
              "differently")
     options = parser.parse_args(argv)
-    for name in ("block_size", "blocks", "max_num_seqs"):
+    for name in ("block_size", "blocks", "max_num_seqs",
+                 "max_num_batched_tokens"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return options

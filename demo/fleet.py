@@ -69,7 +69,7 @@ class Policy:
     @property
     def rival(self):
         """Whether this is another router, with its own policy."""
-        return self.name in rival_routers.PACKAGES
+        return self.name in rival_routers.NAMES
 
     @property
     def estimated(self):
@@ -131,7 +131,7 @@ class Fleet:
         self.engines = {}                       # worker -> host:port
         self.workers = {}
         self.ended = {}                         # worker -> since when
-        self.rivals = options.rivals
+        self.rivals = options.rivals.resolve()
         self.policy = None
         self.generation = 0                     # of nginx's configuration
         self.redis_port = free_port()
@@ -212,16 +212,58 @@ class Fleet:
         It begins anew for each run, as what it remembers can't be emptied.
         """
         name = self.policy.name
-        try:
-            python = rival_routers.install(self.rivals, name)
-        except (OSError, subprocess.CalledProcessError) as err:
-            raise DemoError(f"{name} can't be installed: {err}") from err
         port = free_port()
-        self._spawn(name, rival_routers.command(
-            python, name, port, free_port(), self.engines.values()))
+        if name in rival_routers.NGINX:
+            self._spawn(name, self._plain_nginx(name, port))
+        else:
+            try:
+                python = rival_routers.install(self.rivals, name)
+            except (OSError, subprocess.CalledProcessError) as err:
+                raise DemoError(f"{name} can't be installed: {err}") from err
+            if name == rival_routers.DYNAMO:
+                self._start_dynamo(python, port)
+            else:
+                self._spawn(name, rival_routers.command(
+                    python, name, port, free_port(), self.engines.values()))
         self._wait(name, f"{name} answers",
                    lambda: rival_routers.answers(port, MODEL))
         return f"http://127.0.0.1:{port}"
+
+    def _plain_nginx(self, name, port):
+        """The command of an nginx without the module."""
+        (self.directory / "plain.conf").write_text(filled(
+            "plain.conf.in", self._names("main", port, "") | {
+                "BALANCE": rival_routers.NGINX[name],
+                "SERVERS": "\n".join(f"        server  {address};" for
+                                     address in self.engines.values())}))
+        return ["nginx", "-p", f"{self.directory}/", "-c", "plain.conf",
+                "-e", "plain-error.log"]
+
+    def _start_dynamo(self, python, port):
+        """Dynamo's frontend, after a worker of its runtime for each engine."""
+        if not self.kind.model:
+            raise DemoError(f"{rival_routers.DYNAMO} needs engines with a "
+                            f"model: compare it on a workload in words")
+        folder = Path(tempfile.mkdtemp(prefix="dynamo-", dir=self.directory))
+        for name, worker in self.workers.items():
+            self._spawn(f"dynamo-{name}", rival_routers.dynamo(
+                python, folder, rival_routers.WORKER,
+                "--engine", worker.address, "--events", worker.events,
+                "--model", self.directory / "model", "--name", MODEL,
+                "--blocks", self.kind.blocks, "--block-size", BLOCK_SIZE))
+        for name in self.workers:
+            self._wait(f"dynamo-{name}", "Dynamo's worker is ready",
+                       lambda log=self.processes[f"dynamo-{name}"].log:
+                       "ready\n" in log.read_text(errors="replace"))
+        self._spawn(rival_routers.DYNAMO, rival_routers.dynamo(
+            python, folder, *rival_routers.dynamo_frontend(port)))
+
+    def _stop_rival(self):
+        """Stops the other router, and what belongs to it."""
+        for name in [self.policy.name, *(
+                name for name in self.processes
+                if name.startswith("dynamo-w"))]:
+            self.processes.pop(name).stop()
 
     def tokenizer(self):
         """What engines and replay are told of the model."""
@@ -388,7 +430,8 @@ class Fleet:
         """One run, of replay.py with these options; the summary it wrote.
 
         "late" is the largest share of missed deadlines, of the replay or of
-        an engine: see lateness.py.
+        an engine: see lateness.py.  "cpu" is the router's processor time in
+        seconds: without relays and Redis.
         """
         options = replay.parse_options(workload)
         if self.policy.estimated:
@@ -399,7 +442,10 @@ class Fleet:
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
+        router = self.processes[self.policy.name if self.policy.rival
+                                else "nginx"]
         before = self._missed()
+        cpu = router.cpu_seconds()
         prompts = self._prompt_tokens()
         rungs = self.status()["requests"]["by_tokens"]
         output = self.directory / "replay.json"
@@ -414,15 +460,16 @@ class Fleet:
             *(["--progress"] if progress else [])], self.directory)
         for process in self.processes.values():
             process.check_alive()
+        cpu = router.cpu_seconds() - cpu
         if self.policy.rival:
-            self.processes.pop(self.policy.name).stop()
+            self._stop_rival()
         if not output.exists():
             raise DemoError("the replay was broken off")
         summary = json.loads(output.read_text())
         engines = missed_share(
             [now - then for now, then in zip(*pair)]
             for pair in zip(self._missed(), before))
-        return {**summary, "late": max(summary["late"], engines),
+        return {**summary, "late": max(summary["late"], engines), "cpu": cpu,
                 "tokens": {worker: now - prompts[worker] for worker, now
                            in self._prompt_tokens().items()},
                 "rungs": {rung: now - rungs[rung] for rung, now in

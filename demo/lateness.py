@@ -6,6 +6,7 @@ the machine's doing.
 """
 
 import asyncio
+import contextlib
 
 LATE_SECONDS = 0.010
 
@@ -17,14 +18,22 @@ class Deadlines:
         self.met = 0                    # by LATE_SECONDS or less
         self.missed = 0                 # by more
 
-    async def wait(self, deadline):
-        """Sleeps until a time of loop.time()."""
+    async def wait(self, deadline, event=None):
+        """Sleeps until a time of loop.time(), or until an event is set before:
+        whether it was."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(deadline - loop.time())
+        if event is None or deadline <= loop.time():
+            await asyncio.sleep(deadline - loop.time())
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await event.wait()
+                return True
         if loop.time() - deadline > LATE_SECONDS:
             self.missed += 1
         else:
             self.met += 1
+        return False
 
 
 def missed_share(counts):

@@ -35,6 +35,7 @@ class Load(replay.Replay):
         self.results = deque(maxlen=1)          # nor for these
         self._window = deque(maxlen=WINDOW_REQUESTS)    # (time, result)
         self._seeds = itertools.count(options.seed)
+        self._numbers = itertools.count()
         self._drawn = []
         self._lot = random.Random(options.seed)
 
@@ -54,10 +55,11 @@ class Load(replay.Replay):
                     SESSIONS, next(self._seeds))
             await self._converse(
                 session, self._drawn.pop(),
-                loop.time() + PAUSE_SECONDS * self._lot.random())
+                loop.time() + PAUSE_SECONDS * self._lot.random(),
+                next(self._numbers))
 
-    async def _one(self, session, body):
-        answer = await super()._one(session, body)
+    async def _one(self, session, body, number):
+        answer = await super()._one(session, body, number)
         self._window.append((time.monotonic(), None if answer is None
                              else self.results[-1]))
         return answer

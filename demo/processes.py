@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 5.0              # from SIGTERM to SIGKILL
@@ -70,10 +71,28 @@ class Process:
                 stdout=None if attached else out,
                 stderr=None if attached else subprocess.STDOUT,
                 start_new_session=True, preexec_fn=_die_with_parent)
+        # where the kernel shares its time between sessions, nice counts within
+        # one only, unless the session has it, too
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        if nice:
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{self._child.pid}/autogroup").write_text(
+                    str(nice))
 
     def pid(self):
         """Its process id."""
         return self._child.pid
+
+    def cpu_seconds(self):
+        """Processor time of the child and all of its processes so far."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):      # it has just ended
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self._child.pid:       # its session
+                    # the last two: children that have ended
+                    ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def status(self):
         """The status that the child has ended with; None while it runs."""

@@ -82,11 +82,11 @@ class Replay:
             reporter = asyncio.create_task(self._report())
             start = loop.time()
             tasks = []
-            for talk in self.talks:
+            for number, talk in enumerate(self.talks):
                 due = start + talk.at / self.options.speedup
                 await asyncio.sleep(due - HEAD_SECONDS - loop.time())
                 tasks.append(asyncio.create_task(
-                    self._converse(session, talk, due)))
+                    self._converse(session, talk, due, number)))
             await asyncio.gather(*tasks)
             self.seconds = loop.time() - start
             reporter.cancel()
@@ -98,8 +98,9 @@ class Replay:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS))
 
-    async def _converse(self, session, talk, due):
-        """All turns of a conversation, the first one at `due`."""
+    async def _converse(self, session, talk, due, number):
+        """All turns of a conversation, the first one at `due`; its number is
+        in a header, for balancers that keep a session together."""
         loop = asyncio.get_running_loop()
         prompt = []                     # token ids, or a chat's messages
         for turn in talk.turns:
@@ -111,7 +112,7 @@ class Replay:
             await self.deadlines.wait(due)
             answers = []
             self.sent.append((prompt, len(prompt), answers))
-            answer = await self._one(session, body)
+            answer = await self._one(session, body, number)
             if answer is None:          # the turns that follow need it
                 return
             answers.append(answer)
@@ -126,13 +127,13 @@ class Replay:
             "stream": True, "stream_options": {"include_usage": True},
         }, separators=(",", ":")).encode()
 
-    async def _one(self, session, body):
+    async def _one(self, session, body, number):
         """The answer's text; None when the request failed."""
         self.held_back += self.slots.locked()
         async with self.slots:
             self.in_flight += 1
             try:
-                answer, result = await self._stream(session, body)
+                answer, result = await self._stream(session, body, number)
                 self.results.append(result)
                 return answer
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
@@ -142,14 +143,15 @@ class Replay:
             finally:
                 self.in_flight -= 1
 
-    async def _stream(self, session, body):
+    async def _stream(self, session, body, number):
         sent = time.perf_counter()
         first = usage = None
         pieces = []
         done = False
         async with session.post(
                 self.options.url, data=body,
-                headers={"Content-Type": "application/json"}) as response:
+                headers={"Content-Type": "application/json",
+                         "x-session-id": str(number)}) as response:
             if response.status != 200:
                 raise ValueError(f"status {response.status}")
             async for line in response.content:

@@ -1,8 +1,11 @@
-"""The routers that ours is compared with: from the Python registry.
+"""The routers that ours is compared with.
 
-Each has a virtual environment of its own.  Both route by their own policy
-"cache_aware", a tree of texts with their defaults: vllm-router needs engines
-that publish events for a better one.
+Those from the Python registry have a virtual environment each.  Both route by
+their own policy "cache_aware", a tree of texts with their defaults: vllm-router
+needs engines that publish events for a better one.  Dynamo's frontend routes by
+the engines' events (--router-mode kv), with its defaults; a worker of Dynamo's
+runtime (dynamo_worker.py) stands before each engine.  The others are nginx
+without the module.
 """
 
 import json
@@ -14,6 +17,17 @@ from pathlib import Path
 # name -> version, module to run
 PACKAGES = {"sglang-router": ("0.3.2", "sglang_router.launch_router"),
             "vllm-router": ("0.1.17", "vllm_router.launch_router")}
+# name -> how the upstream balances; replay.py names the session of a request
+NGINX = {"nginx-least_conn": "least_conn",
+         "nginx-hash": "hash  $http_x_session_id consistent"}
+DYNAMO = "dynamo-frontend"
+DYNAMO_PACKAGES = ("ai-dynamo==1.6.1", "uvloop")
+# frontend and workers find each other in a folder, and talk by TCP
+DYNAMO_PLANES = ("DYN_DISCOVERY_BACKEND=file", "DYN_REQUEST_PLANE=tcp",
+                 "DYN_EVENT_PLANE=zmq", "HF_HUB_OFFLINE=1")
+NAMES = (*PACKAGES, DYNAMO, *NGINX)
+INSTALL = Path(__file__).resolve().parents[1] / "t" / "engines" / "install.py"
+WORKER = Path(__file__).resolve().parent / "dynamo_worker.py"
 PROBE_SECONDS = 5
 
 
@@ -24,6 +38,10 @@ def install(folder, name):
     """
     home = Path(folder) / name
     python = home / "bin" / "python"
+    if name == DYNAMO:          # not all that it requires is in the registry
+        subprocess.run([sys.executable, "-B", INSTALL, home,
+                        *DYNAMO_PACKAGES], check=True, stdout=sys.stderr)
+        return python
     wanted = f"{name}=={PACKAGES[name][0]}"
     stamp = home / "installed"
     if stamp.is_file() and stamp.read_text() == wanted:
@@ -44,6 +62,18 @@ def command(python, name, port, prometheus_port, addresses):
             "--port", str(port), "--prometheus-port", str(prometheus_port),
             "--policy", "cache_aware", "--log-level", "error",
             "--worker-urls", *(f"http://{address}" for address in addresses)]
+
+
+def dynamo(python, folder, *command):
+    """What starts a program of Dynamo's, which finds others in a folder."""
+    return ["env", f"DYN_FILE_KV={folder}", *DYNAMO_PLANES, str(python), "-B",
+            *map(str, command)]
+
+
+def dynamo_frontend(port):
+    """The frontend's command line, for dynamo()."""
+    return ("-m", "dynamo.frontend", "--http-host", "127.0.0.1",
+            "--http-port", port, "--router-mode", "kv")
 
 
 def answers(port, model):

@@ -26,6 +26,7 @@ def run(policy, seed, hit_rate=0.5, seconds=0.1, void=False):
     """A run as a fleet tells of it."""
     return {"workload": "w", "seed": seed, "policy": policy, "void": void,
             "hit_rate": hit_rate, "busiest": 0.25, "late": 0.0,
+            "cpu": 1.5,
             "ttft": {"mean": seconds, "p50": seconds, "p90": seconds,
                      "p99": seconds}}
 
@@ -37,7 +38,7 @@ def rows_are_means():
          run("b", 2)], ["w"], ["a", "b"], 2)
     assert complete and [row[1] for row in rows] == ["a", "b"]
     assert rows[0] == ("w", "a", "30.0%", "200 ms", "200 ms", "200 ms",
-                       "200 ms", "25.0%", "20.0%, 40.0%",
+                       "200 ms", "25.0%", "1.5 s", "20.0%, 40.0%",
                        "100 ms, 300 ms"), rows[0]
 
 
@@ -53,7 +54,7 @@ def a_seed_that_stays_void_shows():
     rows, complete = compare.rows_of(
         [run("a", 1, void=True), run("a", 2, 0.4, 0.2)], ["w"], ["a"], 2)
     assert not complete
-    assert rows[0][2] == "40.0%" and rows[0][8:] == (
+    assert rows[0][2] == "40.0%" and rows[0][9:] == (
         "-, 40.0%", "-, 200 ms"), rows
     rows, complete = compare.rows_of([], ["w"], ["a"], 1)
     assert not complete and rows[0][2:4] == ("-", "-")
@@ -96,7 +97,18 @@ def policies_are_compared():
         "kv_cost { dynamo = true }", "kv_cost"], runs
     for told in runs:
         assert told["hit_rate"] > 0 and told["ttft"]["p50"] > 0, told
-        assert 0.25 <= told["busiest"] <= 1, told
+        assert 0.25 <= told["busiest"] <= 1 and told["cpu"] > 0, told
+
+
+def nginx_is_a_rival():
+    """plain nginx is compared, too: by connections, and by session"""
+    child = cell(3, "nginx-least_conn", "nginx-hash")
+    assert child.returncode == 0, child.stdout + child.stderr
+    runs = {told["policy"]: told for told in map(json.loads, filter(
+        lambda line: line.startswith("{"), child.stdout.splitlines()))}
+    assert set(runs) == {"nginx-least_conn", "nginx-hash"}, runs
+    # a session that stays finds what it had before
+    assert runs["nginx-hash"]["hit_rate"] > 0.3, runs
 
 
 def a_wrong_setting_is_told():
@@ -114,4 +126,5 @@ if __name__ == "__main__":
         the_busiest_has_most_tokens,
         caches_are_shares_of_the_tokens,
         policies_are_compared,
+        nginx_is_a_rival,
         a_wrong_setting_is_told]))

@@ -72,4 +72,9 @@ def write(folder, template=TEMPLATE):
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": SPECIAL[0], "eos_token": SPECIAL[1]}))
+    # a router reads none of this, Dynamo's frontend does
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "vocab_size": len(tokens), "max_position_embeddings": 1 << 20,
+        "bos_token_id": 0, "eos_token_id": 1}))
     (folder / "chat_template.jinja").write_text(template)

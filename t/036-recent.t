@@ -1,5 +1,5 @@
-# What the status tells of the past: the last hour, the last decisions, and the
-# prefixes that are asked for most often.
+# What the status tells beside the present numbers: the last hour, the last
+# decisions, the prefixes that are asked for most often, and the tree.
 
 use lib 't/lib';
 use KVRouter;
@@ -10,6 +10,10 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {
             tokenizer = "none", policy = "round_robin",
+        })
+
+        weighing = require("resty.kv_router").new("main", {
+            tokenizer = "none", policy = "lmetric", explain = true,
         })
     }
 
@@ -32,6 +36,13 @@ _EOC_
 
     location /status {
         kv_router_status  main;
+    }
+
+    location /weighing/v1/ {
+        access_by_lua_block  { weighing:access() }
+        proxy_pass           http://engines/;
+        proxy_http_version   1.1;
+        proxy_set_header     Connection "";
     }
 
     location /v1/ {
@@ -62,15 +73,16 @@ add_block_preprocessor(sub {
             end
 
             -- A prompt of n blocks, of which the first 4 are alike.
-            local function prompt(n, salt)
+            local function prompt(n, salt, path, headers)
                 local ids = {}
 
                 for i = 1, n * 4 do
                     ids[i] = i <= 16 and i or i + salt * 1000
                 end
 
-                return ask("POST", "/v1/completions",
-                           cjson.encode({ model = "m", prompt = ids }))
+                return ask("POST", path or "/v1/completions",
+                           cjson.encode({ model = "m", prompt = ids }),
+                           headers)
             end
 _EOC_
 });
@@ -79,7 +91,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 12;
+plan tests => repeat_each() * blocks() * 4;
 
 run_tests();
 
@@ -104,13 +116,23 @@ __DATA__
                 ngx.say(d.prompt_tokens, " ", d.worker == d.candidates[1].worker,
                         " ", #d.candidates, " ", d.candidates_total, " ",
                         d.policy, " ", d.best.overlap, " ", d.overlap_tokens,
-                        " ", d.model, " ", d.session == list[1].session)
+                        " ", d.model, " ", d.session == list[1].session, " ",
+                        d.by, " ", d.first_byte_ms > 0, " ",
+                        d.candidates[2].cost)
             end
 
             ngx.say("they take turns: ", list[1].worker ~= list[2].worker
                                          and list[1].worker == list[3].worker)
             ngx.say("in time: ", list[1].time_ms >= list[3].time_ms
                                  and list[3].time_ms > 1e12)
+
+            assert(prompt(5, 1, "/weighing/v1/completions",
+                          "x-kv-explain: 1\r\n").status == 200)
+
+            local told = part("decisions").decisions[1].candidates
+
+            ngx.say("costs of the one that is explained: ",
+                    type(told[1].cost), " ", type(told[2].cost))
 
             ask("DELETE", "/kv/workers/a")
 
@@ -120,15 +142,16 @@ __DATA__
                 gone = gone + (d.worker == cjson.null and 1 or 0)
             end
 
-            ngx.say(gone > 0 and gone < 3 and "a worker that is gone has no name")
+            ngx.say(gone == 2 and "a worker that is gone has no name")
 --- response_body
 load: none
 3 decisions
-32 true 2 2 round_robin 0 0 m true
-28 true 2 2 round_robin 0 0 m true
-24 true 2 2 round_robin 0 0 m true
+32 true 2 2 round_robin 0 0 m true policy true nil
+28 true 2 2 round_robin 0 0 m true policy true nil
+24 true 2 2 round_robin 0 0 m true policy true nil
 they take turns: true
 in time: true
+costs of the one that is explained: number number
 a worker that is gone has no name
 --- no_error_log
 [error]
@@ -204,6 +227,64 @@ first_byte_p50_ms 240
 first_byte_p90_ms 240
 \[.*"history","decisions","prefixes".*\]
 404$
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 4: the tree has runs of blocks, and who holds them
+--- script
+            put("a")
+            put("b")
+
+            local function event(id, hashes, parent)
+                local answer = ask("POST", "/kv/events", cjson.encode {
+                    worker_id = id, event = {
+                        event_id = 1, data = { stored = {
+                            parent_hash = parent, blocks = hashes } } } })
+
+                assert(answer.status == 200, answer.body)
+            end
+
+            local function blocks(from, to)
+                local list = {}
+
+                for i = from, to do
+                    list[#list + 1] = { block_hash = i, tokens_hash = i }
+                end
+
+                return list
+            end
+
+            event("a", blocks(1, 6))
+            event("b", blocks(1, 4))
+            event("b", blocks(21, 22), 4)
+
+            local tree = part("tree")
+
+            ngx.say(tree.index, " ", tree.block_size, " ", tree.cut, " ",
+                    #tree.nodes)
+
+            for i, node in ipairs(tree.nodes) do
+                local held = {}
+
+                for k, h in ipairs(node.holders) do
+                    held[k] = h.worker .. " " .. h.rank .. " " .. h.blocks
+                end
+
+                table.sort(held)
+
+                ngx.say(node.parent == cjson.null and "begins"
+                        or node.parent == tree.nodes[1].id and "hangs on it"
+                        or "hangs elsewhere", " ", node.offset, " ",
+                        node.blocks, " ", node.below, " ", node.holders_total,
+                        ": ", table.concat(held, ", "))
+            end
+--- response_body
+radix 4 false 2
+begins 0 6 2 2: a 0 6, b 0 4
+hangs on it 4 2 0 1: b 0 2
 --- no_error_log
 [error]
 [alert]

@@ -352,6 +352,7 @@ ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
         }
 
         ngx_memcpy(ctx->costs, costs, ctx->match.n * sizeof(double));
+        ngx_http_kv_router_decided_costs(ctx);
     }
 
     return NGX_OK;

@@ -371,6 +371,8 @@ ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
+    ngx_http_kv_router_zones_reload((ngx_cycle_t *) ngx_cycle, ngx_time());
+
     return ngx_http_kv_router_add_variables(cf);
 }
 
@@ -413,6 +415,7 @@ static ngx_int_t
 ngx_http_kv_router_init_module(ngx_cycle_t *cycle)
 {
     ngx_http_kv_router_models_end();
+    ngx_http_kv_router_zones_reload(cycle, 0);
 
     return NGX_OK;
 }

@@ -244,6 +244,14 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
+    ngx_atomic_t                    redis_since[KVR_SHARDS_MAX];  /* ms;
+                                                      monotonic: when it came
+                                                      to be so */
+    ngx_atomic_t                    made;          /* unix: the zone */
+    ngx_atomic_t                    refused;       /* unix: when nginx began to
+                                                      read a configuration that
+                                                      it has not taken; 0:
+                                                      there is none */
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
@@ -416,6 +424,12 @@ char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 /* the zone: init of its shared memory, cleanup of its configuration */
 
 ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
+
+/*
+ * In the master: tells the zones of a cycle that a configuration is read from
+ * that time on (unix), or was taken (0).
+ */
+void ngx_http_kv_router_zones_reload(const ngx_cycle_t *cycle, time_t when);
 void ngx_http_kv_router_zone_cleanup(void *data);
 
 

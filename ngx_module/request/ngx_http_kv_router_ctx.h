@@ -164,6 +164,8 @@ struct ngx_http_kv_router_ctx_s {
     int64_t                         cached_tokens; /* as the engine reported;
                                                       -1: not reported */
     double                         *costs;         /* to be shown; NULL */
+    uint64_t                        decision;      /* number of the record; 0:
+                                                      none */
 
     unsigned                        taken:1;       /* an attempt is on */
     unsigned                        prefilling:1;  /* one to prefill */

@@ -8,6 +8,8 @@
 
 #include "ngx_http_kv_router_route.h"
 
+#include <math.h>
+
 
 static void ngx_http_kv_router_decided_options(ngx_http_kv_router_ctx_t *ctx,
     kvr_decision_t *d);
@@ -30,6 +32,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
 
     sh = ctx->zone->sh;
     tp = ngx_timeofday();
+    ctx->decision = 0;
 
     if (!kvr_decisions_due(&sh->decisions, tp->sec)) {
         return;
@@ -42,6 +45,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     d.prompt_blocks = ctx->match.prompt_blocks;
     d.best = ctx->best;
     d.decide_us = (uint32_t) ctx->us;
+    d.why = ctx->why;
     d.candidates = ctx->match.n;
     d.policy_len = ngx_http_kv_router_decided_text(d.policy, ctx->policy.data,
                                                    ctx->policy.len);
@@ -76,9 +80,52 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     prompt.nholders = d.noptions;
     prompt.now_ms = d.time_ms;
 
-    d.prefix = kvr_hot_add(&sh->hot, kvr_owner_self(), &prompt);
+    d.prefix = kvr_hot_add(&sh->hot, kvr_router_self(&ctx->zone->router),
+                           &prompt);
 
-    kvr_decisions_add(&sh->decisions, &d);
+    ctx->decision = kvr_decisions_add(&sh->decisions, &d);
+}
+
+
+void
+ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx)
+{
+    kvr_decision_t   *d;
+    kvr_decisions_t  *all;
+
+    all = &ctx->zone->sh->decisions;
+    d = ctx->decision ? kvr_decisions_open(all, ctx->decision) : NULL;
+
+    if (d) {
+        d->first_byte_us = (uint32_t) (ctx->first_byte_us - ctx->began_us);
+        kvr_decisions_close(all, ctx->decision);
+    }
+}
+
+
+void
+ngx_http_kv_router_decided_costs(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t          i, k;
+    kvr_decision_t   *d;
+    kvr_decisions_t  *all;
+
+    all = &ctx->zone->sh->decisions;
+    d = ctx->decision ? kvr_decisions_open(all, ctx->decision) : NULL;
+
+    if (d == NULL) {
+        return;
+    }
+
+    for (i = 0; i < KVR_DECISION_OPTIONS; i++) {
+        for (k = 0; k < ctx->match.n; k++) {
+            if (ctx->candidates[k].holder == d->options[i].holder) {
+                d->options[i].cost = ctx->costs[k];
+            }
+        }
+    }
+
+    kvr_decisions_close(all, ctx->decision);
 }
 
 
@@ -133,6 +180,7 @@ ngx_http_kv_router_decided_option(const ngx_http_kv_router_candidate_t *c,
     o->active = (uint32_t) c->active_requests;
     o->queued = (uint32_t) c->prefill_tokens;
     o->confidence = c->confidence;
+    o->cost = NAN;
 }
 
 

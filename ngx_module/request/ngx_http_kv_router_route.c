@@ -616,6 +616,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                            "kv_router first byte, %uL us after the decision",
                            (uint64_t) (ctx->first_byte_us - ctx->decided_us));
 
+            ngx_http_kv_router_decided_first_byte(ctx);
+
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_echo(ctx);
                 ngx_http_kv_router_estimate_begin(ctx);

@@ -236,8 +236,13 @@ ngx_int_t ngx_http_kv_router_tracestate(ngx_http_request_t *r,
  */
 void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
 
-/* Keeps the decision, and the prefixes of its prompt, for the status page. */
+/*
+ * Keeps the decision, and the prefixes of its prompt, for the status page; and
+ * adds to what was kept: the first byte has come, ctx->costs are known.
+ */
 void ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_decided_costs(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
 

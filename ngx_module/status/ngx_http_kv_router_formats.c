@@ -39,6 +39,7 @@ static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
     { "history", ngx_http_kv_router_history_json },
     { "decisions", ngx_http_kv_router_decisions_json },
     { "prefixes", ngx_http_kv_router_prefixes_json },
+    { "tree", ngx_http_kv_router_tree_json },
     { NULL, NULL }
 };
 

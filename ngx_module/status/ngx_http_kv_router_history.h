@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the status page shows of the past: the last hour, the last decisions,
- * and the prefixes that are asked for most often.
+ * What the status page shows beside the present numbers: the last hour, the
+ * last decisions, the prefixes that are asked for most often, and the tree.
  */
 
 
@@ -23,6 +23,8 @@ void ngx_http_kv_router_history_json(ngx_http_request_t *r,
 void ngx_http_kv_router_decisions_json(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, yajl_gen g);
 void ngx_http_kv_router_prefixes_json(ngx_http_request_t *r,
+    ngx_http_kv_router_zone_t *zone, yajl_gen g);
+void ngx_http_kv_router_tree_json(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, yajl_gen g);
 
 /* now, milliseconds of the unix clock */

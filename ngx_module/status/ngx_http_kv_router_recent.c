@@ -9,6 +9,8 @@
 #include "../request/ngx_http_kv_router_fleet.h"
 #include "ngx_http_kv_router_history.h"
 
+#include <math.h>
+
 
 #define NGX_HTTP_KV_ROUTER_HOT_TOLD  20
 
@@ -79,6 +81,7 @@ ngx_http_kv_router_decision_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen g)
 {
     uint32_t                      i, size;
+    const char                   *why;
     const kvr_decision_option_t  *chosen, *best;
 
     size = zone->params.block_size;
@@ -99,6 +102,17 @@ ngx_http_kv_router_decision_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_bytes(g, "policy", d->policy, d->policy_len);
     ngx_http_kv_router_gen_bytes(g, "reason", d->reason, d->reason_len);
     ngx_http_kv_router_gen_u64(g, "decide_us", d->decide_us);
+
+    why = ngx_http_kv_router_why_name(d->why);
+
+    if (why) {
+        ngx_http_kv_router_gen_str(g, "by", why);
+    }
+
+    if (d->first_byte_us) {
+        ngx_http_kv_router_gen_decimal(g, "first_byte_ms", d->first_byte_us,
+                                       3);
+    }
 
     if (d->noptions) {
         ngx_http_kv_router_gen_key(g, "worker");
@@ -150,6 +164,12 @@ ngx_http_kv_router_option_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_u64(g, "predicted", (uint64_t) o->predicted * size);
     ngx_http_kv_router_gen_u64(g, "load", o->active);
     ngx_http_kv_router_gen_u64(g, "prefill_tokens", o->queued);
+
+    if (isfinite(o->cost)) {
+        ngx_http_kv_router_gen_key(g, "cost");
+        yajl_gen_double(g, o->cost);
+    }
+
     yajl_gen_map_close(g);
 }
 
@@ -164,8 +184,8 @@ ngx_http_kv_router_prefixes_json(ngx_http_request_t *r,
 
     fleet = ngx_http_kv_router_fleet_get(zone);
 
-    n = fleet ? kvr_hot_read(&zone->sh->hot, kvr_owner_self(), hot,
-                             NGX_HTTP_KV_ROUTER_HOT_TOLD)
+    n = fleet ? kvr_hot_read(&zone->sh->hot, kvr_router_self(&zone->router),
+                             hot, NGX_HTTP_KV_ROUTER_HOT_TOLD)
               : 0;
 
     yajl_gen_map_open(g);

@@ -25,6 +25,7 @@ static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
 static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
+static int64_t ngx_http_kv_router_redis_since(ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_turns_json(yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
@@ -539,6 +540,34 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 }
 
 
+/* For how long it has been up, in all shards, or down in any of them; ms. */
+
+static int64_t
+ngx_http_kv_router_redis_since(ngx_http_kv_router_zone_t *zone)
+{
+    int64_t     ms, since;
+    uint32_t    i;
+    ngx_uint_t  up;
+
+    up = ngx_http_kv_router_redis_up(zone);
+    since = 0;
+
+    for (i = 0; i < zone->params.shards; i++) {
+
+        ms = (int64_t) (ngx_current_msec - zone->sh->redis_since[i]);
+
+        if (up) {
+            since = (i == 0) ? ms : ngx_min(since, ms);
+
+        } else if (!zone->sh->redis_up[i]) {
+            since = ngx_max(since, ms);
+        }
+    }
+
+    return ngx_max(since, 0);
+}
+
+
 static void
 ngx_http_kv_router_turns_json(yajl_gen g)
 {
@@ -645,6 +674,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_shards_json(zone, g);
 
     if (zone->sh) {
+        ngx_http_kv_router_gen_u64(g, "uptime",
+                                   ngx_time() - (time_t) zone->sh->made);
         ngx_http_kv_router_histograms_json(zone, g);
 
         ngx_http_kv_router_gen_key(g, "requests");
@@ -721,6 +752,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_gen_key(g, "redis");
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
+        ngx_http_kv_router_gen_ms(g, "since",
+                                  ngx_http_kv_router_redis_since(zone));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
                                        zone->sh, g);
         yajl_gen_map_close(g);

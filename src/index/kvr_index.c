@@ -579,3 +579,57 @@ kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset)
                             offset)
            : kvr_block_at(&x->u.positional.arena, run)->hash;
 }
+
+
+uint32_t
+kvr_index_next_run(const kvr_index_t *x, uint64_t *slot)
+{
+    uint64_t            i, n, word;
+    const kvr_radix_t  *r;
+
+    if (x->zone->kind != KVR_INDEX_RADIX) {
+        return 0;
+    }
+
+    r = &x->u.radix;
+    n = r->zone->nchildren;
+
+    for (i = *slot; i < n; i = (i | 63) + 1) {
+        word = r->occupied[i / 64] >> (i & 63);
+
+        if (word) {
+            i += (uint64_t) __builtin_ctzll(word);
+            *slot = i + 1;
+
+            return (uint32_t) (r->children[i] >> 32);
+        }
+    }
+
+    return 0;
+}
+
+
+uint32_t
+kvr_index_run_blocks(const kvr_index_t *x, uint32_t run)
+{
+    return kvr_radix_run(&x->u.radix, run)->len;
+}
+
+
+uint32_t
+kvr_index_next_view(const kvr_index_t *x, uint32_t run, uint32_t *i,
+    uint32_t *held)
+{
+    uint32_t          view;
+    const kvr_run_t  *r;
+
+    r = kvr_radix_run(&x->u.radix, run);
+    view = kvr_pairs_next(&x->u.radix.cover, r, i);
+
+    if (view != UINT32_MAX) {
+        *held = kvr_cover_held(&x->u.radix.cover, r, view);
+        (*i)++;
+    }
+
+    return view;
+}

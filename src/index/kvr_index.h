@@ -205,6 +205,24 @@ uint32_t kvr_index_parent(const kvr_index_t *x, uint32_t run,
 /* The number of blocks before a run. */
 uint32_t kvr_index_depth(const kvr_index_t *x, uint32_t run);
 
+/*
+ * Walks over the runs, in no order: returns the first run from *slot on, and
+ * sets *slot behind it; begins with *slot = 0.  0: there is no run left.  For
+ * the runs of a radix index: a positional index answers 0.
+ */
+uint32_t kvr_index_next_run(const kvr_index_t *x, uint64_t *slot);
+
+/* The number of blocks of such a run. */
+uint32_t kvr_index_run_blocks(const kvr_index_t *x, uint32_t run);
+
+/*
+ * Walks over the views that hold blocks of such a run, beginning with *i = 0:
+ * returns a view as kvr_index_each() tells it, UINT32_MAX behind the last one;
+ * *held becomes the number of blocks that it holds, in any tier.
+ */
+uint32_t kvr_index_next_view(const kvr_index_t *x, uint32_t run, uint32_t *i,
+    uint32_t *held);
+
 /* The local hash of a block. */
 uint64_t kvr_index_hash(const kvr_index_t *x, uint32_t run, uint32_t offset);
 

@@ -5,6 +5,7 @@
 
 
 #include "kvr_decisions.h"
+#include "../core/kvr_words.h"
 
 
 bool
@@ -30,7 +31,7 @@ kvr_decisions_due(kvr_decisions_t *d, uint64_t second)
 }
 
 
-void
+uint64_t
 kvr_decisions_add(kvr_decisions_t *d, const kvr_decision_t *decision)
 {
     uint64_t               n;
@@ -40,11 +41,51 @@ kvr_decisions_add(kvr_decisions_t *d, const kvr_decision_t *decision)
     p = &d->places[n % KVR_DECISIONS];
 
     __atomic_store_n(&p->version, 2 * n + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     memcpy(&p->decision, decision, sizeof(kvr_decision_t));
 
     __atomic_store_n(&p->version, 2 * n + 2, __ATOMIC_RELEASE);
+
+    return n + 1;
+}
+
+
+kvr_decision_t *
+kvr_decisions_open(kvr_decisions_t *d, uint64_t number)
+{
+    uint64_t               version;
+    kvr_decision_place_t  *p;
+
+    p = &d->places[(number - 1) % KVR_DECISIONS];
+    version = 2 * number;
+
+    if (!__atomic_compare_exchange_n(&p->version, &version, version - 1, false,
+                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    {
+        return NULL;
+    }
+
+    kvr_fence(__ATOMIC_RELEASE);
+
+    return &p->decision;
+}
+
+
+void
+kvr_decisions_close(kvr_decisions_t *d, uint64_t number)
+{
+    uint64_t               version;
+    kvr_decision_place_t  *p;
+
+    p = &d->places[(number - 1) % KVR_DECISIONS];
+    version = 2 * number - 1;
+
+    /* another record may have taken the place meanwhile */
+
+    (void) __atomic_compare_exchange_n(&p->version, &version, version + 1,
+                                       false, __ATOMIC_RELEASE,
+                                       __ATOMIC_RELAXED);
 }
 
 
@@ -69,7 +110,7 @@ kvr_decisions_read(const kvr_decisions_t *d, uint32_t i,
     }
 
     memcpy(decision, &p->decision, sizeof(kvr_decision_t));
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    kvr_fence(__ATOMIC_ACQUIRE);
 
     if (__atomic_load_n(&p->version, __ATOMIC_RELAXED) != 2 * n + 2) {
         return false;

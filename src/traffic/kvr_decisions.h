@@ -41,6 +41,7 @@ typedef struct {
     uint32_t    active;                 /* requests */
     uint32_t    queued;                 /* tokens, not yet prefilled */
     uint32_t    confidence;             /* kvr_confidence_t */
+    double      cost;                   /* by the policy; NAN: not told */
 } kvr_decision_option_t;
 
 
@@ -52,6 +53,9 @@ typedef struct {
     uint32_t               prompt_blocks;
     uint32_t               best;        /* blocks, at the best candidate */
     uint32_t               decide_us;
+    uint32_t               first_byte_us;   /* from the request to the first
+                                           byte of the answer; 0: none yet */
+    uint32_t               why;         /* of the caller's reasons */
     uint32_t               candidates;  /* there were so many */
     uint32_t               noptions;    /* told: the chosen one first, then
                                            those with the most overlap */
@@ -85,8 +89,16 @@ typedef struct {
  */
 bool kvr_decisions_due(kvr_decisions_t *d, uint64_t second);
 
-/* Adds a record, which is copied. */
-void kvr_decisions_add(kvr_decisions_t *d, const kvr_decision_t *decision);
+/* Adds a record, which is copied.  Returns its number, 1 at first. */
+uint64_t kvr_decisions_add(kvr_decisions_t *d, const kvr_decision_t *decision);
+
+/*
+ * Opens the record of that number, to be changed in place; readers pass over
+ * the record until it is closed, which must be at once.  NULL: another record
+ * has its place by now, or the record is open; then it must not be closed.
+ */
+kvr_decision_t *kvr_decisions_open(kvr_decisions_t *d, uint64_t number);
+void kvr_decisions_close(kvr_decisions_t *d, uint64_t number);
 
 /*
  * Copies record i from the newest one on: 0..KVR_DECISIONS - 1.  False: there

@@ -5,6 +5,7 @@
 
 
 #include "kvr_history.h"
+#include "../core/kvr_words.h"
 
 
 uint64_t
@@ -36,7 +37,7 @@ kvr_history_write(kvr_history_t *h, uint64_t step,
     s = &h->samples[step % KVR_HISTORY_STEPS];
 
     __atomic_store_n(&s->step, 0, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    kvr_fence(__ATOMIC_RELEASE);
 
     for (i = 0; i < KVR_HISTORY_SERIES; i++) {
         __atomic_store_n(&s->values[i], values[i], __ATOMIC_RELAXED);
@@ -63,7 +64,7 @@ kvr_history_read(const kvr_history_t *h, uint64_t step,
         values[i] = __atomic_load_n(&s->values[i], __ATOMIC_RELAXED);
     }
 
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    kvr_fence(__ATOMIC_ACQUIRE);
 
     return __atomic_load_n(&s->step, __ATOMIC_RELAXED) == step;
 }

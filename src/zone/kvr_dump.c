@@ -21,6 +21,7 @@
 
 #include "kvr_dump_classes.h"
 #include "kvr_span.h"
+#include "kvr_views.h"
 
 #include <stdlib.h>
 
@@ -80,7 +81,6 @@ static void kvr_dump_free(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static void kvr_dump_tell(void *data, const kvr_index_handle_t *h);
-static uint32_t kvr_dump_estimated(const kvr_shard_t *k, uint32_t view);
 static int kvr_dump_compare(const void *one, const void *two);
 static int kvr_dump_compare_depth(const void *one, const void *two);
 static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e,
@@ -279,7 +279,7 @@ kvr_dump_tell(void *data, const kvr_index_handle_t *h)
     d = data;
     k = d->shard;
     view = kvr_index_view(&k->index, h->view, &shadow);
-    holder = d->estimates ? kvr_dump_estimated(k, view)
+    holder = d->estimates ? kvr_shard_estimates(k, view)
                           : k->fleet.view_holder[view];
 
     if (shadow || holder >= k->zone->fleet.max_holders
@@ -291,33 +291,6 @@ kvr_dump_tell(void *data, const kvr_index_handle_t *h)
     if (d->only == UINT32_MAX || k->fleet.holders[holder].worker == d->only) {
         d->entries[d->nentries++] = *h;
     }
-}
-
-
-/*
- * The holder of which a view is what the holder is taken to have at present;
- * KVR_HOLDER_NONE of any other view.
- */
-
-static uint32_t
-kvr_dump_estimated(const kvr_shard_t *k, uint32_t view)
-{
-    uint32_t             h;
-    const kvr_holder_t  *holder;
-
-    h = k->fleet.view_holder[view];
-
-    if (!kvr_view_is_estimate(h)
-        || (h & KVR_VIEW_HOLDER) >= k->zone->fleet.max_holders)
-    {
-        return KVR_HOLDER_NONE;
-    }
-
-    h &= KVR_VIEW_HOLDER;
-    holder = &k->fleet.holders[h];
-    return holder->estimate[KVR_FLEET_VISIBLE] == view
-           && kvr_fleet_estimated(&k->fleet.workers[holder->worker])
-           ? h : KVR_HOLDER_NONE;
 }
 
 

@@ -70,6 +70,13 @@ kvr_router_join(kvr_router_t *k)
 }
 
 
+kvr_owner_t
+kvr_router_self(const kvr_router_t *k)
+{
+    return k->shards[0].self;
+}
+
+
 void
 kvr_router_leave(kvr_router_t *k)
 {

@@ -171,6 +171,9 @@ void kvr_router_detach(kvr_router_t *k);
  */
 kvr_rc_t kvr_router_join(kvr_router_t *k);
 
+/* The process that joined: kvr_owner_self() without a system call. */
+kvr_owner_t kvr_router_self(const kvr_router_t *k);
+
 /* Gives back the process's leases and its load table. */
 void kvr_router_leave(kvr_router_t *k);
 
@@ -592,6 +595,43 @@ kvr_rc_t kvr_router_dump_estimates(kvr_router_t *k,
  */
 kvr_rc_t kvr_router_dump_events(kvr_router_t *k, const char *id, size_t len,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
+
+
+/* ---- a picture of the tree ---------------------------------------------- */
+
+#define KVR_TREE_NODES       500
+#define KVR_TREE_HOLDERS     16
+
+/* A run of blocks, and a part of those who hold it. */
+typedef struct {
+    uint32_t    shard;
+    uint32_t    run;                /* of the shard */
+    uint32_t    parent;             /* the same; 0: the run begins prompts */
+    uint32_t    offset;             /* blocks of the parent before the run */
+    uint32_t    blocks;
+    uint32_t    below;              /* blocks of the runs below this one that
+                                       were found */
+    uint32_t    holders;            /* there are so many */
+    uint32_t    nholders;           /* told below: those with the most of its
+                                       blocks, in no order */
+    struct {
+        uint32_t  holder;
+        uint32_t  blocks;           /* of the run, in any tier */
+    } held[KVR_TREE_HOLDERS];
+} kvr_tree_node_t;
+
+/*
+ * Writes the runs with the most blocks in and below them to nodes, at most
+ * KVR_TREE_NODES: each shard's by themselves, the parent of a run before the
+ * run.  Returns their number.  *cut: there are more runs.
+ *
+ * Of a large index only some thousand runs are looked at, and those before
+ * them: a random choice, which has all branches of many runs.  Takes each
+ * shard's lock for some milliseconds.  KVR_BUSY: the lock was not to be had;
+ * KVR_ERROR: no memory.  A positional index has no runs: *n becomes 0.
+ */
+kvr_rc_t kvr_router_tree(kvr_router_t *k, kvr_tree_node_t *nodes, uint32_t *n,
+    bool *cut);
 
 
 /* ---- leases: the process that consumes the events of a shard's workers -- */

@@ -227,3 +227,25 @@ kvr_reclaim_finish(kvr_shard_t *k)
         }
     }
 }
+
+
+uint32_t
+kvr_shard_estimates(const kvr_shard_t *k, uint32_t view)
+{
+    uint32_t             h;
+    const kvr_holder_t  *holder;
+
+    h = k->fleet.view_holder[view];
+
+    if (!kvr_view_is_estimate(h)
+        || (h & KVR_VIEW_HOLDER) >= k->zone->fleet.max_holders)
+    {
+        return KVR_HOLDER_NONE;
+    }
+
+    h &= KVR_VIEW_HOLDER;
+    holder = &k->fleet.holders[h];
+    return holder->estimate[KVR_FLEET_VISIBLE] == view
+           && kvr_fleet_estimated(&k->fleet.workers[holder->worker])
+           ? h : KVR_HOLDER_NONE;
+}

@@ -36,5 +36,11 @@ void kvr_shard_sweep_aside(kvr_shard_t *k);
  */
 bool kvr_shard_reclaim(kvr_shard_t *k, uint64_t until_us);
 
+/*
+ * The holder of which a view is what the holder, without events, is taken to
+ * have at present; KVR_HOLDER_NONE of any other view.
+ */
+uint32_t kvr_shard_estimates(const kvr_shard_t *k, uint32_t view);
+
 
 #endif /* KVR_VIEWS_H_INCLUDED */

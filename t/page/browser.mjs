@@ -12,7 +12,7 @@
 //     look                 source: its answer is in what was found
 //     axe                  whether contrast is looked at, too
 //     shot                 a file for a screenshot, optional
-//     top                  the height of the screenshot; all when it is 0
+//     upto                 a selector: the screenshot ends below it
 //     offline              source, optional: afterwards the network is cut,
 //                          and this must become true
 //     bare                 the browser runs no script, and is not waited for
@@ -81,9 +81,12 @@ async function visit(browser, one) {
             node.failureSummary.replaceAll("\n", " ")}`)));
     }
     if (one.shot) {
-      await page.screenshot({ path: one.shot, fullPage: !one.top,
-        ...(one.top ? { clip: { x: 0, y: 0, width: one.width,
-                                height: one.top } } : {}) });
+      const height = one.upto && await page.evaluate(selector => Math.ceil(
+        document.querySelector(selector).getBoundingClientRect().bottom
+        + scrollY) + 28, one.upto);
+      await page.screenshot({ path: one.shot, fullPage: true,
+        ...(height ? { clip: { x: 0, y: 0, width: one.width, height } }
+                   : {}) });
     }
   } catch (err) {
     errors.push(String(err));

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import time
 
 from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
@@ -107,6 +108,7 @@ def a_broken_edit_is_refused():
     for what, (text, why) in BROKEN.items():
         settled()
         before, known = at.stage.children(), len(at.stage.log())
+        begun = int(time.time())
         at.write(text, whole=True)
         at.stage.nginx.signal(signal.SIGHUP)
         wait_until(f"the log tells of {what}", lambda: all(
@@ -115,6 +117,7 @@ def a_broken_edit_is_refused():
         assert at.stage.children() == before, what
         assert at.chosen() == {"w3"}, what
         assert at.routed() == ("w3", "good"), what
+        assert at.stage.status()["policy"]["refused"] >= begun, what
 
 
 def a_mended_file_is_taken():
@@ -122,6 +125,7 @@ def a_mended_file_is_taken():
     at.write("return 'w1', 0, 'mended'")
     at.stage.reload()
     wait_until("only w1 is chosen", lambda: at.chosen(5) == {"w1"}, PATIENCE)
+    assert at.stage.status()["policy"]["refused"] is None
 
 
 def an_edit_that_fails_costs_no_request():

@@ -101,7 +101,7 @@ first_bytes(void)
 
 /* ---- decisions ---------------------------------------------------------- */
 
-static void
+static uint64_t
 decide(uint32_t n)
 {
     kvr_decision_t  d;
@@ -109,7 +109,8 @@ decide(uint32_t n)
     memset(&d, (int) (n % 251), sizeof(d));
     d.time_ms = n;
     d.noptions = 1;
-    kvr_decisions_add(&shared->decisions, &d);
+
+    return kvr_decisions_add(&shared->decisions, &d);
 }
 
 
@@ -134,8 +135,9 @@ whole(const kvr_decision_t *d)
 static void
 decisions(void)
 {
-    uint32_t        i, n;
-    kvr_decision_t  d;
+    uint32_t         i, n;
+    uint64_t         number;
+    kvr_decision_t   d, *open;
 
     clear();
 
@@ -158,6 +160,37 @@ decisions(void)
        && d.reason_len <= KVR_DECISION_TEXT
        && d.model_len <= KVR_DECISION_TEXT,
        "lengths are within their bounds");
+
+    number = decide(7);
+    open = kvr_decisions_open(&shared->decisions, number);
+
+    ok(open != NULL && !kvr_decisions_read(&shared->decisions, 0, &d),
+       "a record that is open is passed over");
+    ok(kvr_decisions_open(&shared->decisions, number) == NULL,
+       "and can't be opened twice");
+
+    if (open) {
+        open->first_byte_us = 12345;
+        kvr_decisions_close(&shared->decisions, number);
+    }
+
+    ok(kvr_decisions_read(&shared->decisions, 0, &d)
+       && d.first_byte_us == 12345, "what was added to it is there");
+
+    open = kvr_decisions_open(&shared->decisions, number);
+
+    for (i = 0; i < KVR_DECISIONS; i++) {
+        decide(i + 1);
+    }
+
+    if (open) {
+        kvr_decisions_close(&shared->decisions, number);
+    }
+
+    ok(kvr_decisions_read(&shared->decisions, KVR_DECISIONS - 1, &d)
+       && d.time_ms == 1, "a record that was open for long is another's now");
+    ok(kvr_decisions_open(&shared->decisions, number) == NULL,
+       "and can't be opened by its number any more");
 
     for (i = 0, n = 0; i < 3 * KVR_DECISIONS_RATE; i++) {
         n += kvr_decisions_due(&shared->decisions, 5);

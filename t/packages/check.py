@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+"""The Debian packages in bare Debians: built, installed, used, upgraded,
+removed and purged; and the way of a new user, timed.  TAP.
+
+    t/packages/check.py --build DIR
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "demo"), str(Path(__file__).resolve().parent)]
+
+# pylint: disable=wrong-import-position
+import tap                                                      # noqa: E402
+from fleet import http                                          # noqa: E402
+from processes import free_port, wait_until                     # noqa: E402
+from root import Root, can_be_made                              # noqa: E402
+from worker import Worker                                       # noqa: E402
+
+EXAMPLES = Path("usr/share/doc/nginx-kv-router/examples")
+LINK = "/etc/nginx/modules-enabled/60-mod-http-kv-router.conf"
+OURS = ("*kv-router*", "*kv_router*", "*kv-relay*", "*kv-model-*",
+        "kv-simulate")
+LATER = "0.1.0+later"           # the version of an upgrade
+
+build = None                    # where to build, set by main()
+directory = None                # of this run
+packages = {}                   # the packages of a suite: [path]
+user = None                     # the root of the new user, in bookworm
+
+
+def readme_commands(title):
+    """The lines of the first shell block of README's section."""
+    text = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)",
+                     (ROOT / "README.md").read_text(), re.M | re.S)[1]
+    block = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
+    return [line.strip() for line in block.splitlines() if line.strip()]
+
+
+def source(root):
+    """The committed tree in a root, as git has it."""
+    (root.path / "root/nginx-kv-router").mkdir()
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{ROOT}",
+                    root.path / "root/nginx-kv-router"], check=True)
+
+
+def built(root):
+    """The packages that were built in a root."""
+    return sorted((root.path / "root/nginx-kv-router/build/deb").glob("*.deb"))
+
+
+def routed(root, name):
+    """Two turns of a chat through nginx in the root: a line of its log."""
+    workers = [Worker(f"{name}-w{number}", directory,
+                      "--prefill-us-per-token", "1",
+                      "--decode-us-per-token", "100") for number in (1, 2)]
+    nginx = None
+    try:
+        for worker in workers:
+            worker.wait_ready()
+        port = free_port()
+        text = (root.path / EXAMPLES / "alone.conf").read_text()
+        for old, new in (("listen  8080;", f"listen  127.0.0.1:{port};"),
+                         ("127.0.0.1:8001", workers[0].address),
+                         ("127.0.0.1:8002", workers[1].address)):
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        (root.path / "etc/nginx/alone.conf").write_text(text)
+        nginx = root.start(f"{name}-nginx", "nginx", "-c",
+                           "/etc/nginx/alone.conf", "-g", "daemon off;")
+        log = root.path / "var/log/nginx/access.log"
+        log.write_text("")
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        chat = [{"role": "user", "content": "What is a KV cache? " * 20}]
+        wait_until("nginx", lambda: (nginx.check_alive(),
+                                     http("GET", url[:-16] + "models"))[1])
+        cached = []
+
+        def overlap():
+            answer = http("POST", url, {"messages": chat, "max_tokens": 4})
+            cached.append(re.search(rb'"cached_tokens": *(\d+)', answer))
+            lines = log.read_text().splitlines()
+            return lines and re.search(r"chat/completions .* overlap=[1-9]",
+                                       lines[-1]) and lines[-1]
+        line = wait_until("a request that is routed by overlap", overlap)
+        assert cached[-1] and int(cached[-1][1]) > 0, cached[-1]
+        return line
+    finally:
+        if nginx:
+            nginx.stop()
+        for worker in workers:
+            worker.stop()
+
+
+# -------------------------------------------------------------------- tests
+
+def a_user_gets_there():
+    """README's commands lead from a bare Debian to a request routed by overlap"""
+    global user
+    can_be_made()
+    user = Root("bookworm", build / "roots", directory / "user")
+    user.apt("update")
+    source(user)
+    begun = time.monotonic()
+    for line in readme_commands("Installation"):
+        line = line.removeprefix("sudo ")
+        if not line.startswith(("git clone", "cd ")):
+            user.run("sh", "-ec", f"export DEBIAN_FRONTEND=noninteractive\n"
+                     f"alias apt='apt-get -qy'\n{line}",
+                     cwd="/root/nginx-kv-router")
+    installed = time.monotonic() - begun
+    packages["bookworm"] = built(user)
+    line = routed(user, "user")
+    print(f"# {installed:.0f} s to install, {time.monotonic() - begun:.0f} s "
+          f"to a request that was routed by overlap:\n# {line}")
+    confidence = re.search("confidence=([A-Z]+)", line)[1]
+    print(f"# {confidence}: " + (
+        "the next step is a kv-relay beside each engine, and a Redis"
+        if confidence == "ESTIMATED" else "nothing is left to do"))
+
+
+def lintian_finds_no_error():
+    """lintian finds no error in the packages"""
+    if not packages:
+        raise tap.Skip("no packages were built")
+    if not shutil.which("lintian"):
+        raise tap.Skip("lintian is not installed")
+    done = subprocess.run(
+        ["lintian", "--fail-on", "error", *packages["bookworm"]],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def later(folder, paths):
+    """The same packages with a later version, as an upgrade brings them."""
+    folder.mkdir()
+    for path in paths:
+        tree = folder / "tree"
+        subprocess.run(["dpkg-deb", "-R", path, tree], check=True)
+        control = tree / "DEBIAN/control"
+        text = control.read_text()
+        version = re.search("^Version: (.*)$", text, re.M)[1]
+        control.write_text(re.sub(
+            rf"(^Version: |kv-router \(= ){re.escape(version)}",
+            rf"\g<1>{LATER}", text, flags=re.M))
+        subprocess.run(["dpkg-deb", "-b", tree, folder / path.name],
+                       check=True, capture_output=True)
+        shutil.rmtree(tree)
+
+
+def lives(suite):
+    """Installs, uses, upgrades, removes and purges in a root of a suite."""
+    if suite not in packages:
+        raise tap.Skip(f"no packages were built for {suite}")
+    root = Root(suite, build / "roots", directory / f"life-{suite}")
+    try:
+        (root.path / "root/first").mkdir()
+        for path in packages[suite]:
+            shutil.copy(path, root.path / "root/first")
+        root.apt("update")
+        root.apt("install", *(f"./first/{path.name}"
+                              for path in packages[suite]))
+        root.run("nginx", "-t")
+        assert "kv-relay" in root.run("kv-relay", "--version")[1]
+        root.run("kv-router-check", "kv_cost")
+        module = root.run("dpkg-query", "-W", "-f", "${Depends}",
+                          "libnginx-mod-http-kv-router")[1]
+        provided = root.run("dpkg-query", "-W", "-f", "${Provides}",
+                            "nginx")[1]
+        (abi,) = re.findall(r"nginx-abi-[\w.-]+", module)
+        assert abi in provided, (module, provided)
+        routed(root, f"first-{suite}")
+
+        later(root.path / "root/later", packages[suite])
+        root.apt("install", *(f"./later/{path.name}"
+                              for path in packages[suite]))
+        version = root.run("dpkg-query", "-W", "-f", "${Version}",
+                           "libnginx-mod-http-kv-router")[1]
+        assert version == LATER, version
+        root.run("nginx", "-t")
+        assert (root.path / LINK.lstrip("/")).is_symlink(), LINK
+        routed(root, f"later-{suite}")
+
+        names = [path.name.split("_")[0] for path in packages[suite]]
+        root.apt("remove", *names)
+        assert not (root.path / LINK.lstrip("/")).is_symlink(), LINK
+        root.run("nginx", "-t")
+        root.run("dpkg", "--purge", *names)
+        assert not root.files(*OURS), root.files(*OURS)
+        root.run("nginx", "-t")
+    finally:
+        root.remove()
+
+
+def bookworm():
+    """installed, used, upgraded, removed and purged in Debian 12"""
+    lives("bookworm")
+
+
+def trixie():
+    """built, installed, used, upgraded, removed and purged in Debian 13"""
+    root = Root("trixie", build / "roots", directory / "build-trixie")
+    try:
+        root.apt("update")
+        root.apt("install", "git", "make")
+        source(root)
+        root.run("make", "deb", cwd="/root/nginx-kv-router")
+        keep = directory / "trixie"
+        keep.mkdir()
+        for path in built(root):
+            shutil.copy(path, keep)
+        packages["trixie"] = sorted(keep.glob("*.deb"))
+    finally:
+        root.remove()
+    lives("trixie")
+
+
+def main():
+    global build, directory
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default=ROOT / "build", type=Path)
+    build = parser.parse_args().build.resolve() / "deb"
+    build.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="test-", dir=build))
+    directory.chmod(0o755)
+    try:
+        return tap.run([a_user_gets_there, lintian_finds_no_error, bookworm,
+                        trixie])
+    finally:
+        if user:
+            user.remove()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
