@@ -177,6 +177,14 @@ local function new_tokenizer(zone_name, conf)
 end
 
 
+-- Raises the error of new(), and tells the status of it.
+local function not_made(zone_name, why)
+    times.refused(zone_name, why)
+
+    error("bad argument #2 to 'new' (" .. why .. ")", 3)
+end
+
+
 -- A router for the zone of that name.  Only checks and keeps its arguments, so
 -- that it may be called in init_by_lua; raises an error when one is wrong.
 --
@@ -220,19 +228,19 @@ function _M.new(zone_name, opts)
 
     local conf, err = checked(opts, SETTINGS)
     if not conf then
-        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+        not_made(zone_name, err)
     end
 
     if type(conf.explain) ~= "boolean" and type(conf.explain) ~= "function" then
-        error("bad argument #2 to 'new' (\"explain\" must be a boolean or a "
-              .. "function, not " .. type(conf.explain) .. ")", 2)
+        not_made(zone_name, '"explain" must be a boolean or a function, not '
+                          .. type(conf.explain))
     end
 
     local chosen
 
     chosen, err = policy.load(conf.policy, conf.policy_conf)
     if not chosen then
-        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+        not_made(zone_name, err)
     end
 
     local asker
@@ -241,13 +249,13 @@ function _M.new(zone_name, opts)
         asker, err = new_tokenizer(zone_name, conf)
 
         if not asker then
-            error("bad argument #2 to 'new' (" .. err .. ")", 2)
+            not_made(zone_name, err)
         end
     end
 
     if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
-        error("bad argument #2 to 'new' (\"unknown_model\" must be \"any\" or "
-              .. '"404", not "' .. conf.unknown_model .. '")', 2)
+        not_made(zone_name, '"unknown_model" must be "any" or "404", not "'
+                          .. conf.unknown_model .. '"')
     end
 
     times.policy(zone_name, chosen.name, conf.policy_conf)

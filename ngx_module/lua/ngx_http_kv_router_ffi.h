@@ -478,6 +478,14 @@ void ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
     const u_char *policy, size_t policy_len, const u_char *conf,
     size_t conf_len);
 
+/*
+ * init: why a router of the zone of that name can't be made, for the status of
+ * the processes that go on as before.  At a start, and where the zone is new,
+ * it does nothing.
+ */
+void ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
+    const u_char *why, size_t why_len);
+
 /* Counts the microseconds in which token ids of a text were made. */
 void ngx_http_kv_router_ffi_tokenized(void *zone, double us);
 

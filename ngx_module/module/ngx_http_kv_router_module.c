@@ -371,8 +371,6 @@ ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    ngx_http_kv_router_zones_reload((ngx_cycle_t *) ngx_cycle, ngx_time());
-
     return ngx_http_kv_router_add_variables(cf);
 }
 
@@ -414,8 +412,28 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_kv_router_init_module(ngx_cycle_t *cycle)
 {
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
     ngx_http_kv_router_models_end();
-    ngx_http_kv_router_zones_reload(cycle, 0);
+
+    kmcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return NGX_OK;
+    }
+
+    /* This configuration was not refused. */
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        if (zones[i]->sh) {
+            zones[i]->sh->refused_at = 0;
+            zones[i]->sh->refused[0] = '\0';
+        }
+    }
 
     return NGX_OK;
 }

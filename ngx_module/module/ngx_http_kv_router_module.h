@@ -40,6 +40,7 @@ typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 /* kv_router_max_body: a million ids have some 7 MB; and its maximum */
 #define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_REFUSED_MAX  256     /* bytes of why, with NUL */
 #define NGX_HTTP_KV_ROUTER_BODY_LIMIT  (1024 * 1024 * 1024)
 
 
@@ -244,14 +245,8 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
-    ngx_atomic_t                    redis_since[KVR_SHARDS_MAX];  /* ms;
-                                                      monotonic: when it came
-                                                      to be so */
+    time_t                          redis_changed[KVR_SHARDS_MAX];
     ngx_atomic_t                    made;          /* unix: the zone */
-    ngx_atomic_t                    refused;       /* unix: when nginx began to
-                                                      read a configuration that
-                                                      it has not taken; 0:
-                                                      there is none */
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
@@ -259,6 +254,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     kvr_tally_t                     reasons;       /* "policy\nreason" */
     kvr_served_t                   *served;        /* of each worker */
     ngx_atomic_t                    failed;        /* requests: 5xx, or none */
+    time_t                          refused_at;    /* the last reload; 0: it
+                                                      was not refused */
+    char                            refused[NGX_HTTP_KV_ROUTER_REFUSED_MAX];
+                                                   /* why; "" while written */
     kvr_history_t                   history;
     kvr_decisions_t                 decisions;
     kvr_hot_t                       hot;
@@ -392,6 +391,12 @@ char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
 void ngx_http_kv_router_models_end(void);
 
+/*
+ * While a reload reads its configuration: the one that serves until it is
+ * taken.  Else NULL.
+ */
+ngx_cycle_t *ngx_http_kv_router_models_serving(void);
+
 /* The configuration that is being read, or else the one in use. */
 ngx_cycle_t *ngx_http_kv_router_models_cycle(void);
 
@@ -425,11 +430,6 @@ char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 
 ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
 
-/*
- * In the master: tells the zones of a cycle that a configuration is read from
- * that time on (unix), or was taken (0).
- */
-void ngx_http_kv_router_zones_reload(const ngx_cycle_t *cycle, time_t when);
 void ngx_http_kv_router_zone_cleanup(void *data);
 
 

@@ -24,7 +24,6 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     char                         why[KVR_WHY_LEN];
     size_t                       size;
     kvr_rc_t                     rc;
-    ngx_uint_t                   i;
     ngx_slab_pool_t             *shpool;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_shctx_t  *sh;
@@ -71,10 +70,6 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
         zone->sh = sh;
         sh->made = ngx_time();
-
-        for (i = 0; i < KVR_SHARDS_MAX; i++) {
-            sh->redis_since[i] = ngx_current_msec;
-        }
 
         if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
             || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL
@@ -132,34 +127,6 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     return NGX_OK;
-}
-
-
-void
-ngx_http_kv_router_zones_reload(const ngx_cycle_t *cycle, time_t when)
-{
-    ngx_uint_t                       i;
-    ngx_http_kv_router_zone_t      **zones;
-    ngx_http_kv_router_main_conf_t  *kmcf;
-
-    /* a cycle that is the first one, or has no http, has no zones */
-
-    kmcf = cycle && cycle->conf_ctx
-           ? ngx_http_cycle_get_module_main_conf(cycle,
-                                                 ngx_http_kv_router_module)
-           : NULL;
-
-    if (kmcf == NULL) {
-        return;
-    }
-
-    zones = kmcf->zones.elts;
-
-    for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->sh) {
-            zones[i]->sh->refused = when;
-        }
-    }
 }
 
 

@@ -17,6 +17,8 @@ static void ngx_http_kv_router_object_json(const char *key,
 static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const char *key,
     const ngx_http_kv_router_field_t *f, yajl_gen g);
+static uint64_t ngx_http_kv_router_redis_changed(
+    ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
@@ -25,7 +27,6 @@ static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
 static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
-static int64_t ngx_http_kv_router_redis_since(ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_turns_json(yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
@@ -540,31 +541,21 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 }
 
 
-/* For how long it has been up, in all shards, or down in any of them; ms. */
+/* When a shard's subscription was last made or lost; 0: never. */
 
-static int64_t
-ngx_http_kv_router_redis_since(ngx_http_kv_router_zone_t *zone)
+static uint64_t
+ngx_http_kv_router_redis_changed(ngx_http_kv_router_zone_t *zone)
 {
-    int64_t     ms, since;
-    uint32_t    i;
-    ngx_uint_t  up;
+    time_t    last;
+    uint32_t  i;
 
-    up = ngx_http_kv_router_redis_up(zone);
-    since = 0;
+    last = 0;
 
     for (i = 0; i < zone->params.shards; i++) {
-
-        ms = (int64_t) (ngx_current_msec - zone->sh->redis_since[i]);
-
-        if (up) {
-            since = (i == 0) ? ms : ngx_min(since, ms);
-
-        } else if (!zone->sh->redis_up[i]) {
-            since = ngx_max(since, ms);
-        }
+        last = ngx_max(last, zone->sh->redis_changed[i]);
     }
 
-    return ngx_max(since, 0);
+    return last;
 }
 
 
@@ -752,8 +743,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_gen_key(g, "redis");
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
-        ngx_http_kv_router_gen_ms(g, "since",
-                                  ngx_http_kv_router_redis_since(zone));
+        ngx_http_kv_router_gen_u64(g, "changed",
+                                   ngx_http_kv_router_redis_changed(zone));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
                                        zone->sh, g);
         yajl_gen_map_close(g);

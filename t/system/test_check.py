@@ -30,7 +30,7 @@ function _M:pick(ctx)
 end
 return _M
 """
-PAGE = (ROOT / "docs" / "writing-policies.md").read_text()
+MANUAL = (ROOT / "docs/writing-policies.md").read_text()
 
 at = None                                   # a folder, set by main()
 
@@ -87,8 +87,8 @@ def shipped_policies_are_fine():
 
 
 def samples_are_fine():
-    """so have the sample policy and that of docs/writing-policies.md"""
-    eager = re.search(r"^```lua\n(-- acme/eager\.lua.*?)^```$", PAGE,
+    """so have the sample policy and that of the manual"""
+    eager = re.search(r"^```lua\n(-- acme/eager\.lua.*?)^```$", MANUAL,
                       re.M | re.S)[1]
     status, out, err = tried("eager", eager, whole=True)
     assert status == 0 and len(picks(out)) == CONTEXTS, (out, err)
