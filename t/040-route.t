@@ -901,7 +901,7 @@ load: none
 --- grep_error_log_out eval
 qr/^policy "my\.moody": pick: \S*moody\.lua:8: I can't
 policy "my\.moody": pick: it returned worker "nobody" rank 0
-policy "my\.moody": pick: it returned a worker that is a nil
+policy "my\.moody": pick: it returned nothing: pick\(\) must return a worker's id
 \z/
 --- no_error_log
 [alert]
@@ -913,15 +913,16 @@ policy "my\.moody": pick: it returned a worker that is a nil
 === TEST 22: a zone that isn't there is a mistake to be seen at once
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("nowhere", { tokenizer = "none" })
+        router = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 --- script
-            ngx.say(ask("POST", "/v1/completions", "{}").status)
+            local _, err = pcall(require("resty.kv_router").new, "nowhere")
+
+            ngx.say(err)
 --- response_body
-500
---- error_log
-there is no kv_router_zone "nowhere"
+bad argument #1 to 'new' (there is no kv_router_zone "nowhere": there are main)
 --- no_error_log
+[error]
 [alert]
 [emerg]
 

@@ -80,6 +80,8 @@ $Servers
 _EOC_
     location /kv/ {
         kv_router_api        main;
+        allow                127.0.0.1;
+        deny                 all;
         access_by_lua_block  { router:api() }
     }
 

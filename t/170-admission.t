@@ -27,6 +27,8 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
 _EOC_
     location /kv/ {
         kv_router_api  main;
+        allow                127.0.0.1;
+        deny                 all;
     }
 
     location /v1/ {

@@ -258,7 +258,7 @@ def policies_that_never_end_are_ended():
                  "empty": "no workers"}.get(name, first)
         line = 1 if name == "loading" else 5
         assert (f'kv-router-check: policy "acme.{name}", {where}: it has run '
-                "for more than 3 s: an endless loop?\nstack traceback:\n") \
+                "for more than 2 s: an endless loop?\nstack traceback:\n") \
             in err, (name, err)
         assert re.search(rf"acme/{name}\.lua:{line}: in ", err), (name, err)
     stat = Path("/proc") / (at / "pid").read_text().strip() / "stat"

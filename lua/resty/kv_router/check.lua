@@ -24,7 +24,7 @@ local FINE = 10
 local FAULT = 11
 local USAGE = 12
 
-local SECONDS = 3                -- of processor time for one call of a policy
+local SECONDS = 2                -- of processor time for one call of a policy
 local INSTRUCTIONS = 100000      -- of LuaJIT, between two looks at the time
 
 jit.off()
