@@ -25,7 +25,7 @@ local function pick(loaded, headers, list, fields, match)
     local ctx = fake.ctx(list or three(), match or PROMPT,
                          { request = { headers = headers or {},
                                        fields = fields or {} } })
-    local got, _, reason = loaded.pick(loaded.policy, ctx)
+    local got, _, reason = loaded:pick(ctx)
 
     return (type(got) == "number" and got or got[0]) .. " " .. reason, ctx
 end

@@ -150,14 +150,22 @@ class Fixture:
 
     def install(self, name, text):
         """Lays a configuration out, and has nginx test it."""
+        self.lay(name)
+        self.port = free_port()
+        self.log = self.prefix / "access.log"
+        self.write(text)
+        self.test()
+
+    def lay(self, name):
+        """A directory with the modules, as `make install` has them."""
         self.prefix = self.directory / name
         (self.prefix / "modules").mkdir(parents=True)
         for module in ("ndk_http_module.so", "ngx_http_lua_module.so"):
             (self.prefix / "modules" / module).symlink_to(MODULES / module)
         (self.prefix / "modules" / MODULE).symlink_to(BUILD / MODULE)
-        self.port = free_port()
-        self.log = self.prefix / "access.log"
-        self.write(text)
+
+    def test(self):
+        """nginx -t says that all is well, and warns of nothing."""
         run = subprocess.run([NGINX, "-t", *self._arguments()], check=False,
                              capture_output=True, text=True)
         assert run.returncode == 0 and "[" not in run.stderr, run.stderr
@@ -350,6 +358,19 @@ def links_lead_somewhere():
                     or where and where not in anchors.get(target, ()):
                 wrong.append(f"{path.relative_to(ROOT)}: {link}")
     assert not wrong and seen > 100, (seen, wrong)
+
+
+def the_quick_start_is_accepted():
+    """the nginx.conf of the quick start is accepted by nginx -t"""
+    (text,) = blocks("nginx", section("Quick start"))
+    include = "include /etc/nginx/modules-enabled/*.conf;\n"
+    assert text.count(include) == 1
+    at.lay("quick")
+    (at.prefix / "nginx.conf").write_text(
+        f"pid {at.prefix}/nginx.pid;\n" + text.replace(include, "".join(
+            f"load_module modules/{name};\n" for name in (
+                "ndk_http_module.so", "ngx_http_lua_module.so", MODULE))))
+    at.test()
 
 
 def nginx_alone_is_accepted():
@@ -561,6 +582,7 @@ def main():
             links_lead_somewhere,
             failures_are_named,
             the_relays_run,
+            the_quick_start_is_accepted,
             nginx_alone_is_accepted,
             nginx_alone_runs,
             the_synopsis_is_accepted,

@@ -320,7 +320,7 @@ function _M:pick(ctx)
     local id = id_of(ctx.request)
 
     if not id then
-        return self.next.pick(self.next.policy, ctx)
+        return self.next:pick(ctx)
     end
 
     local candidates, reason = ctx.candidates, "session"
