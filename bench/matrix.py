@@ -49,7 +49,7 @@ POLICIES = {
     "lmetric": "LMetric",
 }
 
-# Every setting of the default that was tried: run by --choose.
+# Settings of kv_cost that could become its defaults: run by --choose.
 CANDIDATES = {
     "kv_cost={ prefill_load_scale = 4 }": "candidate",
     "kv_cost={ prefill_load_scale = 16 }": "candidate",
