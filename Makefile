@@ -14,7 +14,8 @@
 #     KEEP         make demo: 1 leaves the demo running, with a load
 #     PORT         make demo KEEP=1: where nginx listens, on 127.0.0.1 (8080)
 #     COMPARE      make demo: 1 compares five policies on four workloads
-#     QUICK        make rivals: 1 compares on two workloads, with one seed
+#     QUICK        make rivals: 1 compares on two workloads, with one seed;
+#                  make matrix: 1 runs 24 cells, with three seeds
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
 #     PART         make parity: these parts only, e.g. PART="templates"
@@ -92,7 +93,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals estimated bench install uninstall deb check-deb clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix estimated bench install uninstall deb check-deb clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
@@ -446,6 +447,14 @@ rivals: deps-demo
 	        dynamo-frontend) \
 	    $(addsuffix -text,$(addprefix --workload=,$(if $(QUICK),,trace \
 	        chats75) chats40 agents))
+
+## make matrix      policies over 96 simulated fleets and workloads, ten seeds
+##                  (an hour); QUICK=1: 24 of them, three seeds
+
+matrix: lib
+	$(PYTHON) -B bench/matrix.py --results $(BUILD)/matrix \
+	    $(if $(QUICK),--quick)
+
 
 ## make estimated   routing without events beside exact routing and the others,
 ##                  on chats in words; LONG=1: two sizes of the caches, the

@@ -190,6 +190,7 @@ for _, case in ipairs {
     { "weighted with sessions", "weighted",
       { scorers = { session = 1, active_requests = 1 } } },
     { "session", "session" },
+    { "agent", "agent" },
     { "disaggregated", "disaggregated", { local_prefill = 1e6 } },
     { "the sample policy", "policy.tiers" },
 } do

@@ -26,7 +26,7 @@ local function refused(part, name, ...)
 end
 
 refused('unknown policy "kv_cots": did you mean "kv_cost"? There are '
-        .. "affinity_gate, cache_aware, ", "an unknown name is refused",
+        .. "affinity_gate, agent, cache_aware, ", "an unknown name is refused",
         "kv_cots")
 refused('unknown policy "premium": there are affinity_gate, ',
         "a name near to none, too", "premium")

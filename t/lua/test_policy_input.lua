@@ -112,6 +112,7 @@ for _, case in ipairs {
     { "weighted", { picker = "weighted" } },
     { "weighted", { picker = "random" } },
     { "session", { next = "p2c", entries = 4, max_active = 10 } },
+    { "agent", { next = "p2c", entries = 4 } },
     { "disaggregated", { protocol = "sglang" } },
     { "disaggregated", { protocol = "sidecar", decode = "prefix_hash" } },
     { "disaggregated", { decode = "session", prefill = "random" } },

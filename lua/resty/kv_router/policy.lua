@@ -187,9 +187,9 @@ local OURS = "resty.kv_router.policy."
 
 -- The policies that come with nginx-kv-router.
 _M.NAMES = {
-    "affinity_gate", "cache_aware", "disaggregated", "kv_cost", "least_loaded",
-    "lmetric", "p2c", "prefix_hash", "random", "round_robin", "session",
-    "weighted",
+    "affinity_gate", "agent", "cache_aware", "disaggregated", "kv_cost",
+    "least_loaded", "lmetric", "p2c", "prefix_hash", "random", "round_robin",
+    "session", "weighted",
 }
 
 local SLOW = 10000               -- microseconds

@@ -100,6 +100,24 @@ function _M:get(id)
 end
 
 
+-- Forgets the session.
+function _M:drop(id)
+    local key = key_of(id)
+
+    if self.dict then
+        self.dict:delete(key)
+        return
+    end
+
+    if self.young[key] then
+        self.young[key] = nil
+        self.entries = self.entries - 1
+    end
+
+    self.old[key] = nil
+end
+
+
 -- Which candidate, from 1, the session was at last; nil: none of them.
 function _M:find(id, candidates)
     local number = self:get(id)

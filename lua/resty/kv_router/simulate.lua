@@ -30,9 +30,11 @@ local prompts = require "resty.kv_router.simulate.prompts"
 local workload = require "resty.kv_router.simulate.workload"
 local world = require "resty.kv_router.simulate.world"
 
+local ceil = math.ceil
 local floor = math.floor
 local format = string.format
 local ipairs = ipairs
+local max = math.max
 local milliseconds = figures.milliseconds
 local percent = figures.percent
 
@@ -63,6 +65,8 @@ local NUMBERS = {
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
                           whole = true },
     seeds = { default = 3, least = 1, most = 1000, whole = true },
+    ["first-seed"] = { default = 1, least = 1, most = 1e6, whole = true },
+    cache = { least = 1, most = 10000 },
 }
 
 
@@ -237,6 +241,15 @@ local function talks_of(options, seed)
     workload.spread(talks, options.load, options.workers, options.times,
                     options["block-size"])
 
+    if options.cache then
+        local all, longest = workload.working_set(talks,
+                                                  options["block-size"])
+
+        -- a cache smaller than a conversation would refuse it
+        options.blocks = max(longest, ceil(options.cache / 100 * all
+                                           / options.workers))
+    end
+
     return talks
 end
 
@@ -261,7 +274,8 @@ local function run_seed(options, seed, results, ceilings)
     local ideal, capacity = ceiling.of(talks, options.workers * options.blocks,
                                        size)
 
-    ceilings[#ceilings + 1] = { ideal = ideal, capacity = capacity }
+    ceilings[#ceilings + 1] = { ideal = ideal, capacity = capacity,
+                                blocks = options.blocks }
 
     for i, policy in ipairs(options.policies) do
         local report = reporter(terminal, format("seed %d, %s", seed,
@@ -402,7 +416,9 @@ local function simulate(options)
         results[i] = {}
     end
 
-    for seed = 1, options.seeds do
+    local first = options["first-seed"]
+
+    for seed = first, first + options.seeds - 1 do
         run_seed(options, seed, results, ceilings)
     end
 

@@ -40,6 +40,15 @@ local ngx = {
     now = function() return _M.time end,
     update_time = function() end,
     md5_bin = function(s) return "md5 of " .. s end,
+    crc32_long = function(s)
+        local sum = 0
+
+        for i = 1, #s do
+            sum = (sum * 31 + s:byte(i)) % 2^32
+        end
+
+        return sum
+    end,
     print = function(s) _M.printed = _M.printed .. s end,
     exit = function(code) _M.exited = code end,
     req = {

@@ -440,4 +440,29 @@ function _M.blocks_of(talk, size)
 end
 
 
+-- The number of different blocks of all conversations, answers included, and
+-- that of the longest one.
+function _M.working_set(talks, size)
+    local all, longest, shared = 0, 0, {}
+
+    for _, talk in ipairs(talks) do
+        local blocks = _M.blocks_of(talk, size)
+
+        longest = max(longest, blocks)
+        all = all + blocks
+
+        for _, p in ipairs(talk.parts) do
+            all = all - p[2]
+            shared[p[1]] = max(shared[p[1]] or 0, p[2])
+        end
+    end
+
+    for _, blocks in pairs(shared) do
+        all = all + blocks
+    end
+
+    return all, longest
+end
+
+
 return _M

@@ -1,0 +1,385 @@
+#!/usr/bin/python3
+# Copyright (C) the nginx-kv-router authors
+
+"""Which policy has the lowest TTFT, over many fleets and workloads.
+
+    matrix.py [--results DIR] [--quick] [--jobs N] [--choose] [--print]
+
+Runs util/kv-simulate for each cell of a fractional design: six workloads times
+16 combinations of load, cache, fleet, delay of events and number of routers,
+in which each pair of levels is as frequent as any other.  Each cell has the
+same ten seeds for all policies.  The regret of a policy is its p90 of TTFT,
+divided by that of the best policy with the same seed: 1 is the best.
+
+Half of the seeds, from 101 on, are for choosing parameters: --choose and
+--quick use those alone.  The other half, from 1 on, is for the report.
+
+--quick: four combinations of each workload, and three seeds.
+--print: nothing is run, the results that are there are printed.
+
+A cell's results are written to DIR when the cell is done, and a cell that is
+there is not run again.  The tables are printed as Markdown; DIR gets
+regret.svg.  Exit status: 0 when the default policy passes, 1 when it does not
+or when a cell is missing.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+
+DEFAULT = "kv_cost"
+
+# The default first; then formulas of other projects as they are, and baselines.
+POLICIES = {
+    "kv_cost": "the default",
+    "kv_cost={ dynamo = true }": "Dynamo's cost",
+    "cache_aware": "SGLang's rule",
+    "affinity_gate": "llm-d's filter and scorer",
+    "weighted": "llm-d's weights",
+    "prefix_hash": "KubeAI's prefix hash",
+    "lmetric": "LMetric",
+}
+
+# Settings of kv_cost that could become its defaults: run by --choose.
+CANDIDATES = {
+    "kv_cost={ prefill_load_scale = 4 }": "candidate",
+    "kv_cost={ prefill_load_scale = 16 }": "candidate",
+    "kv_cost={ prefill_load_scale = 32 }": "candidate",
+}
+
+LOADS = (0.3, 0.5, 0.7, 0.9)
+CACHES = (25, 50, 100, 200)
+DELAYS = (5, 50, 200, 1000)
+ROUTERS = (1, 4, 1, 4)
+
+# By workload: sizes of the fleet, requests of a worker at a load of 0.6, and
+# the most requests of a cell.  Conversations of many turns last for minutes,
+# so that a fleet of 512 that is busy with them needs millions of requests.
+WORKLOADS = {
+    "agents": ((8, 16, 8, 16), 100, 1600),
+    "batch": ((8, 64, 8, 512), 200, 8000),
+    "burst": ((8, 64, 8, 512), 200, 8000),
+    "chat": ((8, 64, 8, 64), 200, 6000),
+    "rag": ((8, 64, 8, 512), 200, 8000),
+    "shared": ((8, 64, 8, 512), 200, 8000),
+}
+
+QUICK = ((0, 2), (1, 0), (2, 3), (3, 1))
+
+# The bounds that the default has to keep.
+MEAN_REGRET = 1.05
+CELL_REGRET = 1.15
+
+# Student's t of a 95 % interval, by degrees of freedom from 1.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+
+
+def times(a, b):
+    """The product of two elements of the field of four."""
+    if a == 0 or b == 0:
+        return 0
+
+    return (a + b - 2) % 3 + 1
+
+
+def cells(quick):
+    """The design: an orthogonal array of strength 2 for each workload."""
+    rows = QUICK if quick else [(a, b) for a in range(4) for b in range(4)]
+    found = []
+
+    for a, b in rows:
+        for workload, (fleet, requests, most) in WORKLOADS.items():
+            workers = fleet[a ^ b]
+
+            found.append({
+                "workload": workload, "load": LOADS[a], "cache": CACHES[b],
+                "workers": workers,
+                "event-delay": DELAYS[a ^ times(2, b)],
+                "routers": ROUTERS[a ^ times(3, b)],
+                "requests": min(most,
+                                round(requests * workers * LOADS[a] / 0.6)),
+            })
+
+    return found
+
+
+def name_of(cell):
+    """A short name of a cell."""
+    return (f"{cell['workload']}-{cell['workers']}w-load{cell['load']}"
+            f"-cache{cell['cache']}-delay{cell['event-delay']}"
+            f"-routers{cell['routers']}")
+
+
+def run(cell, policies, seeds, path):
+    """Runs one cell.  None, or the reason why there are no results."""
+    part = path.with_suffix(".part")
+    command = [str(TOP / "util/kv-simulate"), "--json", str(part),
+               "--first-seed", str(seeds[0]), "--seeds", str(seeds[1])]
+
+    for key, value in cell.items():
+        command += [f"--{key}", str(value)]
+
+    for policy in policies:
+        command += ["--policy", policy]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    if done.returncode != 0:
+        return "\n".join(done.stderr.splitlines()[-3:])
+
+    part.rename(path)
+
+    return None
+
+
+# ---- figures ----------------------------------------------------------------
+
+def interval(values):
+    """Mean and half of the 95 % interval."""
+    n = len(values)
+    mean = sum(values) / n
+
+    if n == 1:
+        return mean, math.inf
+
+    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
+
+    return mean, STUDENT[n - 2] * math.sqrt(variance / n)
+
+
+def ratios(logs):
+    """Geometric mean of ratios, with both bounds, from their logarithms."""
+    mean, half = interval(logs)
+
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def regrets(result, figure="ttft_p90"):
+    """Logarithms of the regret by policy, a list over the seeds."""
+    runs = {run["policy"].replace(" {", "={"): run["seeds"]
+            for run in result["runs"]}
+    best = [min(seeds) for seeds in zip(*(
+        [seed[figure] for seed in run] for run in runs.values()))]
+
+    return {policy: [math.log(seed[figure] / least)
+                     for seed, least in zip(run, best)]
+            for policy, run in runs.items()}
+
+
+def mean_of(result, policy, figure):
+    """The mean of one figure of a policy over the seeds."""
+    for entry in result["runs"]:
+        if entry["policy"].replace(" {", "={") == policy:
+            return interval([seed[figure] for seed in entry["seeds"]])[0]
+
+    return math.nan
+
+
+def by_workload(found, policies):
+    """(workload, policy): geometric mean of the regret, and its bounds.
+
+    Cells of one seed are averaged first: what varies is the seed.
+    """
+    table = {}
+
+    for workload in WORKLOADS:
+        own = [regrets(result) for cell, result in found
+               if cell["workload"] == workload]
+
+        for policy in policies if own else ():
+            table[workload, policy] = ratios(
+                [sum(seeds) / len(own)
+                 for seeds in zip(*(logs[policy] for logs in own))])
+
+    return table
+
+
+# ---- output -----------------------------------------------------------------
+
+def row(*values):
+    """Prints one row of a table."""
+    print("| " + " | ".join(values) + " |")
+
+
+def print_summary(table, policies):
+    """Regret by workload and policy."""
+    print("Geometric mean of the regret (upper 95 % bound):\n")
+    row("policy", *WORKLOADS)
+    row(*["---"] * (len(WORKLOADS) + 1))
+
+    for policy, what in policies.items():
+        row(f"`{policy}`, {what}", *(
+            "{0:.2f} ({2:.2f})".format(*table[workload, policy])
+            if (workload, policy) in table else "-" for workload in WORKLOADS))
+
+
+def print_hits(found):
+    """The default's hit rate, of that of perfect routing."""
+    print("\nHit rate of the default, of the two bounds:\n")
+    row("workload", "hit rate", "one cache as large as the fleet's",
+        "share of it", "share of the best worker's")
+    row(*["---"] * 5)
+
+    for workload in WORKLOADS:
+        own = [result for cell, result in found
+               if cell["workload"] == workload]
+
+        if own:
+            had, best = (interval([mean_of(result, DEFAULT, figure)
+                                   for result in own])[0]
+                         for figure in ("had", "best"))
+            capacity = interval([ceiling["capacity"] for result in own
+                                 for ceiling in result["ceilings"]])[0]
+            row(workload, f"{100 * had:.1f} %", f"{100 * capacity:.1f} %",
+                f"{100 * had / capacity:.1f} %", f"{100 * had / best:.1f} %")
+
+
+def print_cells(found):
+    """One row a cell; returns the cells that the default has lost."""
+    lost = []
+
+    print("\nCells: TTFT p90 and regret of the default, with both 95 % bounds:"
+          "\n")
+    row("cell", "blocks", "busy", "hit rate", "TTFT p90", "regret",
+        "lowest p90")
+    row(*["---"] * 7)
+
+    for cell, result in found:
+        logs = regrets(result)
+        mean, low, high = ratios(logs[DEFAULT])
+        best = min(logs, key=lambda policy, of=logs: sum(of[policy]))
+
+        row(name_of(cell), str(result["ceilings"][0]["blocks"]),
+            f"{100 * mean_of(result, DEFAULT, 'busy'):.0f} %",
+            f"{100 * mean_of(result, DEFAULT, 'had'):.1f} %",
+            f"{1000 * mean_of(result, DEFAULT, 'ttft_p90'):.0f} ms",
+            f"{mean:.2f} ({low:.2f} to {high:.2f})", f"`{best}`")
+
+        if low > CELL_REGRET:
+            lost.append(f"{name_of(cell)}: {mean:.2f}, best: {best}")
+
+    return lost
+
+
+def plot(table, policies, path):
+    """A small SVG: a row of dots for each workload, one a policy."""
+    colours = ("#1b6ac9", "#d1495b", "#66a182", "#edae49", "#8d6a9f",
+               "#7a7a7a", "#2e4057")
+    width, left, step = 640, 70, 34
+    right = width - 20
+    most = math.log(max(4, *(mean for mean, _, _ in table.values())))
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
+             f'height="{step * (len(WORKLOADS) + 1) + 70}" '
+             'font-family="sans-serif" font-size="11">',
+             '<rect width="100%" height="100%" fill="white"/>',
+             f'<text x="{left}" y="16">TTFT p90, divided by that of the best '
+             'policy (logarithmic)</text>']
+
+    def at(ratio):
+        return left + (right - left) * math.log(ratio) / most
+
+    for i in range(int(most / math.log(2)) + 1):
+        x = at(2 ** i)
+        lines.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="24" '
+                     f'y2="{step * len(WORKLOADS) + 30}" stroke="#ddd"/>'
+                     f'<text x="{x:.0f}" y="{step * len(WORKLOADS) + 44}" '
+                     f'text-anchor="middle">{2 ** i}</text>')
+
+    for i, workload in enumerate(WORKLOADS):
+        y = 45 + step * i
+        lines.append(f'<text x="8" y="{y + 4}">{workload}</text>')
+
+        for colour, policy in zip(colours, policies):
+            if (workload, policy) in table:
+                lines.append(f'<circle cx="{at(table[workload, policy][0]):.0f}'
+                             f'" cy="{y}" r="5" fill="{colour}" '
+                             'fill-opacity="0.75"/>')
+
+    for i, (colour, what) in enumerate(zip(colours, policies.values())):
+        x, y = left + i % 4 * 140, step * len(WORKLOADS) + 66 + i // 4 * 18
+        lines.append(f'<circle cx="{x}" cy="{y - 4}" r="5" fill="{colour}"/>'
+                     f'<text x="{x + 9}" y="{y}">{what}</text>')
+
+    path.write_text("\n".join(lines + ["</svg>"]) + "\n")
+
+
+def report(found, missing, policies, path):
+    """Prints all tables.  Did the default pass?"""
+    if not found:
+        print("There are no results.")
+        return False
+
+    table = by_workload(found, policies)
+    seeds = len(found[0][1]["ceilings"])
+
+    print(f"{len(found)} of {len(found) + len(missing)} cells, {seeds} "
+          "seeds.\n")
+    print_summary(table, policies)
+    print_hits(found)
+    lost = print_cells(found)
+    plot(table, policies, path / "regret.svg")
+
+    above = [workload for workload in WORKLOADS
+             if table.get((workload, DEFAULT), (0, 0, 0))[2] > MEAN_REGRET]
+
+    print(f"\nCells lost (lower bound above {CELL_REGRET}): "
+          + ("; ".join(lost) or "none") + ".")
+    print(f"Workloads above {MEAN_REGRET} (upper bound): "
+          + (", ".join(above) or "none") + ".")
+
+    for name in missing:
+        print(f"No results: {name}.")
+
+    return not lost and not above and not missing
+
+
+def main():
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--results", type=pathlib.Path,
+                        default=TOP / "build/matrix")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+
+    policies = {**POLICIES, **(CANDIDATES if options.choose else {})}
+    seeds = (101 if options.quick or options.choose else 1,
+             3 if options.quick else 10)
+    kind = f"{'choose' if options.choose else 'report'}-{seeds[0]}-{seeds[1]}"
+    path = options.results / kind
+    path.mkdir(parents=True, exist_ok=True)
+    design = cells(options.quick)
+    wanted = {name_of(cell): path / f"{name_of(cell)}.json"
+              for cell in design}
+
+    if not options.only_print:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            started = {
+                pool.submit(run, cell, policies, seeds, wanted[name_of(cell)]):
+                name_of(cell)
+                for cell in design if not wanted[name_of(cell)].exists()}
+
+            for done in concurrent.futures.as_completed(started):
+                print(f"{started[done]}: {done.result() or 'done'}",
+                      file=sys.stderr)
+
+    found = [(cell, json.loads(wanted[name_of(cell)].read_text()))
+             for cell in design if wanted[name_of(cell)].exists()]
+    missing = [name for name, file in wanted.items() if not file.exists()]
+
+    return 0 if report(found, missing, policies, path) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
