@@ -115,7 +115,7 @@ def the_check_runs():
         ["/bin/sh", "-s", "kv_cost"], check=True, timeout=60, text=True,
         input=text.replace("lua_dir='", f"lua_dir='{at}"), cwd="/",
         capture_output=True)
-    assert "20 contexts, kinds of faults: 0" in run.stdout, run
+    assert re.search(r"\d{3} contexts, kinds of faults: 0", run.stdout), run
 
 
 def the_relay_needs_little():
