@@ -117,9 +117,17 @@ def an_engine_is_killed():
     wait_until("the engine is started again", lambda: (
         f"engine {WORKERS[1]} has ended" in demo.said()))
     assert (directory / f"{WORKERS[1]}.pid").read_text() != pid
-    wait_until("all engines are well", lambda: all(
-        worker["health"]["state"] == "ok"
-        for worker in demo.status()["workers"]))
+    worker, = (each for each in demo.status()["workers"]
+               if each["worker_id"] == WORKERS[1])
+
+    def asked():
+        with urllib.request.urlopen(f"http://{worker['address']}/metrics",
+                                    timeout=WAIT_SECONDS) as answer:
+            return re.search(
+                r"^vllm:prefix_cache_queries_total\S* [1-9]",
+                answer.read().decode(), re.MULTILINE)
+    wait_until("the router sends requests to the new engine", asked,
+               5 * WAIT_SECONDS)
 
 
 def a_chat_is_answered():
