@@ -152,6 +152,7 @@ end
 
 -- for the status alone
 function _M.c.policy() end
+function _M.c.not_made() end
 function _M.c.tokenized() end
 function _M.c.waits() end
 function _M.c.waited() end
