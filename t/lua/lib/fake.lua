@@ -161,7 +161,6 @@ end
 
 -- for the status alone
 function _M.c.policy() end
-
 function _M.c.not_made() end
 function _M.c.tokenized() end
 function _M.c.waits() end
