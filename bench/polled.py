@@ -5,11 +5,11 @@
 
     polled.py [--build DIR] [--seconds N]
 
-What latency.py starts, without events during the measurement, but with an index
-of half a million blocks.  For two seconds the status page's JSON, all parts of
-it, and the metrics are read once a second each, on a connection that stays
-open; then for two seconds they are not, and so on.  The client is that of
-latency.py.
+What latency.py starts, without events during the measurement, but with an
+index of half a million blocks.  For two seconds the status page's JSON, all
+parts of it, and the metrics are read once a second each, on a connection that
+stays open; then for two seconds they are not, and so on.  The client is that
+of latency.py.
 
 One run prints one line of JSON a figure, as run.py reads them.
 """
@@ -104,7 +104,8 @@ def measure(args):
         child.start()
 
         clients = {
-            'routed': latency.Client(stage.port, '/routed/v1/completions', bodies),
+            'routed': latency.Client(stage.port, '/routed/v1/completions',
+                                     bodies),
             'plain': latency.Client(stage.port, '/plain', bodies),
             'past nginx': latency.Client(stage.engine, '/', bodies),
         }
@@ -150,6 +151,9 @@ def main():
             values = [percentile(of[place], percent) for of in times]
             for value, when in zip(values, (' without', '')):
                 figure('polled: %s, %s%s' % (place, text, when), 'ms', value)
+            if text == 'p50':
+                figure('polled: %s, p50 rises by' % place, 'ms',
+                       values[1] - values[0])
 
     figure('polled: processor time, polled', 'ms/s',
            1000 * (statistics.median(used[1]) - statistics.median(used[0]))

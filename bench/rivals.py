@@ -354,7 +354,7 @@ def make_bodies(rng):
         chats.append((None, body, body))
     for name, *_ in FORMS[2:]:
         found[name] = chats
-    with open(os.path.join(HERE, '../README.md'), encoding='utf-8') as f:
+    with open(os.path.join(HERE, '../docs/operations.md'), encoding='utf-8') as f:
         prose = f.read()
     found[PROSE] = []
     for _ in range(PROMPTS):

@@ -67,11 +67,12 @@ def agents(seed):
 
 
 def in_words(workload):
-    """The same workload, as chats in words, to engines with the demo's
-    model."""
+    """The same workload, as chats in words, to engines with the demo's model,
+    which name blocks alike: Dynamo needs that, as vLLM's PYTHONHASHSEED."""
     def words(seed):
         engines, options = workload(seed)
-        return replace(engines, model=True), (*options, "--text")
+        return (replace(engines, model=True, alike=True),
+                (*options, "--text"))
     return words
 
 

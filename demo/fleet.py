@@ -93,6 +93,7 @@ class Engines:
     blocks: int                 # of each cache
     prefill_us: int             # to compute a token that is not cached
     seed: int = 0               # of the names that they give to blocks
+    alike: bool = False         # all give a block the same name
     model: bool = False         # they have the model of words.py; the toy
                                 # tokenizer otherwise
     unknown: bool = False       # nginx has a zone with a model that it refuses
@@ -168,7 +169,8 @@ class Fleet:
             "--blocks", str(self.kind.blocks),
             "--prefill-us-per-token", str(self.kind.prefill_us),
             "--decode-us-per-token", str(DECODE_US),
-            "--seed", str(self.kind.seed * len(WORKERS) + number),
+            "--seed", str(self.kind.seed * len(WORKERS)
+                          + (0 if self.kind.alike else number)),
             *self.tokenizer())
             for number, name in enumerate(WORKERS)}
         for worker in self.workers.values():

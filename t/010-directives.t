@@ -53,7 +53,9 @@ __DATA__
     kv_router_stale        10s;
 --- config
     location /kv/ {
-        kv_router_api  main;
+        kv_router_api  main read_only;
+        allow          127.0.0.1;
+        deny           all;
     }
 
     location = /status {

@@ -138,11 +138,16 @@ __DATA__
 
             local gone = 0
 
-            for _, d in ipairs(part("decisions").decisions) do
-                gone = gone + (d.worker == cjson.null and 1 or 0)
-            end
+            client.wait(function()
+                gone = 0
 
-            ngx.say(gone == 2 and "a worker that is gone has no name")
+                for _, d in ipairs(part("decisions").decisions) do
+                    gone = gone + (d.worker == cjson.null and 1 or 0)
+                end
+
+                return gone > 0
+            end)
+            ngx.say(gone < 3 and "a worker that is gone has no name")
 --- response_body
 load: none
 3 decisions

@@ -937,7 +937,7 @@ there is no kv_router_zone "nowhere"
 --- response_body
 502
 --- error_log
-no peer: the request was not routed in its access phase
+no peer: the request was not routed in its access phase: write access_by_lua_block { router:access() } into its location
 --- no_error_log
 [alert]
 [emerg]

@@ -44,7 +44,9 @@ local candidates = lib.candidates
 local context_of = policy.context
 local decide = policy.decide
 local error = error
+local ffi_string = require("ffi").string
 local get_last_failure = balancer.get_last_failure
+local gsub = string.gsub
 local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
@@ -62,6 +64,7 @@ local set_current_peer = balancer.set_current_peer
 local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
 local setmetatable = setmetatable
+local sub = string.sub
 local tostring = tostring
 local type = type
 local var = ngx.var
@@ -99,6 +102,11 @@ local REQUEST_SETTINGS = {
 }
 
 local NOTHING = {}
+
+-- Names of models that no worker serves: those that are logged, and how many
+-- bytes of each.
+local UNSERVED_MAX = 32
+local NAME_MAX = 128
 
 local REFUSALS = {
     full = "no more may wait",
@@ -169,6 +177,14 @@ local function new_tokenizer(zone_name, conf)
 end
 
 
+-- Raises the error of new(), and tells the status of it.
+local function not_made(zone_name, why)
+    times.refused(zone_name, why)
+
+    error("bad argument #2 to 'new' (" .. why .. ")", 3)
+end
+
+
 -- A router for the zone of that name.  Only checks and keeps its arguments, so
 -- that it may be called in init_by_lua; raises an error when one is wrong.
 --
@@ -204,21 +220,27 @@ function _M.new(zone_name, opts)
               .. type(zone_name) .. ")", 2)
     end
 
+    local missing = engines.no_zone(zone_name)
+
+    if missing then
+        error("bad argument #1 to 'new' (" .. missing .. ")", 2)
+    end
+
     local conf, err = checked(opts, SETTINGS)
     if not conf then
-        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+        not_made(zone_name, err)
     end
 
     if type(conf.explain) ~= "boolean" and type(conf.explain) ~= "function" then
-        error("bad argument #2 to 'new' (\"explain\" must be a boolean or a "
-              .. "function, not " .. type(conf.explain) .. ")", 2)
+        not_made(zone_name, '"explain" must be a boolean or a function, not '
+                          .. type(conf.explain))
     end
 
     local chosen
 
     chosen, err = policy.load(conf.policy, conf.policy_conf)
     if not chosen then
-        error("bad argument #2 to 'new' (" .. err .. ")", 2)
+        not_made(zone_name, err)
     end
 
     local asker
@@ -227,13 +249,13 @@ function _M.new(zone_name, opts)
         asker, err = new_tokenizer(zone_name, conf)
 
         if not asker then
-            error("bad argument #2 to 'new' (" .. err .. ")", 2)
+            not_made(zone_name, err)
         end
     end
 
     if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
-        error("bad argument #2 to 'new' (\"unknown_model\" must be \"any\" or "
-              .. '"404", not "' .. conf.unknown_model .. '")', 2)
+        not_made(zone_name, '"unknown_model" must be "any" or "404", not "'
+                          .. conf.unknown_model .. '"')
     end
 
     times.policy(zone_name, chosen.name, conf.policy_conf)
@@ -242,6 +264,7 @@ function _M.new(zone_name, opts)
                           refuses_models = conf.unknown_model == "404",
                           tokenizer = asker, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
+                          unserved = {}, nunserved = 0,
                           gate = admission.new(conf), pin = conf.pin,
                           shows = conf.explain, requests = 0, texts = 0 }, mt)
 end
@@ -345,8 +368,8 @@ end
 
 
 -- Finds the prompt in the body.  asked: as for lib.prompt().  Returns the form
--- of the request if it has text and no ids, or nil, and true if no worker serves
--- its model.
+-- of the request if it has text and no ids, or nil, and the name of
+-- its model if no worker serves it.
 local function read_prompt(self, r, zone, req, given, asked)
     local why, found = find_prompt(self, r, zone, given, asked)
 
@@ -358,7 +381,7 @@ local function read_prompt(self, r, zone, req, given, asked)
     req.lora = req.lora or found.lora
 
     return why == WHY.NO_TOKENS and found.text ~= 0 and found.form or nil,
-           found.unserved ~= 0
+           found.unserved ~= 0 and ffi_string(found.model_data, found.model_len)
 end
 
 
@@ -388,6 +411,29 @@ local function untokenized(self, form, found)
             return
         end
     end
+end
+
+
+-- A request names a model that no worker serves.  The log says so once for each
+-- name, of the first UNSERVED_MAX names: clients can make up any number.
+local function tell_unserved(self, name)
+    name = sub(name or "", 1, NAME_MAX)
+
+    if self.unserved[name] or self.nunserved == UNSERVED_MAX then
+        return
+    end
+
+    self.unserved[name] = true
+    self.nunserved = self.nunserved + 1
+
+    ngx_log(WARN, 'kv_router: zone "', self.name, '": no worker serves the model "',
+            gsub(name, "[%c\127-\255]", "?"), '" of a request: ',
+            self.refuses_models
+            and "it is answered with 404"
+            or 'it goes to any worker, which may refuse it; unknown_model = "404" '
+               .. "in kv.new() has it refused here",
+            self.nunserved == UNSERVED_MAX
+            and "; further names are not logged" or "")
 end
 
 
@@ -586,8 +632,12 @@ function router:access(given)
     local text = form ~= nil and self.tokenizer ~= nil
     local place, spent, by_load, why
 
-    if unserved and self.refuses_models then
-        return not_found(zone)
+    if unserved then
+        tell_unserved(self, unserved)
+
+        if self.refuses_models then
+            return not_found(zone)
+        end
     end
 
     while true do

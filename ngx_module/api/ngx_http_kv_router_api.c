@@ -5,9 +5,11 @@
 
 
 #include "ngx_http_kv_router_api.h"
+#include "ngx_http_kv_router_guard.h"
 
 
 #define NGX_HTTP_KV_ROUTER_CALL_BODY  1     /* the endpoint needs the body */
+#define NGX_HTTP_KV_ROUTER_CALL_CHANGES  2  /* the zone is changed */
 
 
 typedef struct {
@@ -54,7 +56,8 @@ static ngx_http_kv_router_endpoint_t  ngx_http_kv_router_endpoints[] = {
       ngx_http_kv_router_call_hash, NGX_HTTP_KV_ROUTER_CALL_BODY },
 
     { "events", "events", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_events, NGX_HTTP_KV_ROUTER_CALL_BODY },
+      ngx_http_kv_router_call_events,
+      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
 
     { "dump", "dump", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
       ngx_http_kv_router_call_dump, 0 },
@@ -63,13 +66,15 @@ static ngx_http_kv_router_endpoint_t  ngx_http_kv_router_endpoints[] = {
       ngx_http_kv_router_call_workers, 0 },
 
     { "workers/*", "workers/ID", "PUT", NGX_HTTP_PUT,
-      ngx_http_kv_router_call_put_worker, NGX_HTTP_KV_ROUTER_CALL_BODY },
+      ngx_http_kv_router_call_put_worker,
+      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
 
     { "workers/*", "workers/ID", "DELETE", NGX_HTTP_DELETE,
-      ngx_http_kv_router_call_delete_worker, 0 },
+      ngx_http_kv_router_call_delete_worker, NGX_HTTP_KV_ROUTER_CALL_CHANGES },
 
     { "workers/*/drain", "workers/ID/drain", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_drain, NGX_HTTP_KV_ROUTER_CALL_BODY },
+      ngx_http_kv_router_call_drain,
+      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
 
     { "route", "route", "POST", NGX_HTTP_POST,
       ngx_http_kv_router_call_route, NGX_HTTP_KV_ROUTER_CALL_BODY },
@@ -162,6 +167,15 @@ ngx_http_kv_router_api_run(ngx_http_request_t *r)
 
         return e ? ngx_http_kv_router_api_not_allowed(c, &path)
                  : ngx_http_kv_router_api_not_found(c, &path);
+    }
+
+    if (e->flags & NGX_HTTP_KV_ROUTER_CALL_CHANGES) {
+
+        rc = ngx_http_kv_router_api_forbidden(c, e->name);
+
+        if (rc != NGX_OK || r->header_sent) {
+            return rc;
+        }
     }
 
     if (e->flags & NGX_HTTP_KV_ROUTER_CALL_BODY) {

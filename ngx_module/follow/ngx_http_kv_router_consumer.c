@@ -49,6 +49,8 @@ static void ngx_http_kv_router_consumer_drop(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_exiting(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
     ngx_uint_t up);
+static void ngx_http_kv_router_consumer_set(ngx_http_kv_router_shctx_t *sh,
+    uint32_t shard, ngx_uint_t up);
 static void ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c);
 
 static void ngx_http_kv_router_consumer_connected(
@@ -350,7 +352,7 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     for (i = 0; i < c->zone->params.shards; i++) {
         if (kvr_router_leased(&c->zone->router, i)) {
-            c->zone->sh->redis_up[i] = up;
+            ngx_http_kv_router_consumer_set(c->zone->sh, i, up);
         }
     }
 }
@@ -388,8 +390,23 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             ngx_http_kv_router_consumer_wake(c);
         }
 
-        c->zone->sh->redis_up[i] = (c->up && !(c->not_syncing & bit));
+        ngx_http_kv_router_consumer_set(c->zone->sh, i,
+                                        c->up && !(c->not_syncing & bit));
     }
+}
+
+
+/* Sets whether the events of a shard are received, and since when. */
+
+static void
+ngx_http_kv_router_consumer_set(ngx_http_kv_router_shctx_t *sh, uint32_t shard,
+    ngx_uint_t up)
+{
+    if (sh->redis_changed[shard] == 0 || sh->redis_up[shard] != up) {
+        sh->redis_changed[shard] = ngx_time();
+    }
+
+    sh->redis_up[shard] = up;
 }
 
 

@@ -25,6 +25,40 @@ ngx_http_kv_router_ffi_engine(void *data, ngx_http_kv_router_engine_t *out)
 }
 
 
+int
+ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
+    size_t size)
+{
+    u_char                      *p, *last;
+    ngx_uint_t                   i;
+    ngx_http_kv_router_zone_t  **zones;
+
+    if (ngx_http_kv_router_read_conf == NULL) {
+        return 1;
+    }
+
+    p = (u_char *) names;
+    last = p + size - 1;
+
+    zones = ngx_http_kv_router_read_conf->zones.elts;
+
+    for (i = 0; i < ngx_http_kv_router_read_conf->zones.nelts; i++) {
+
+        if (zones[i]->name.len == len
+            && ngx_strncmp(zones[i]->name.data, name, len) == 0)
+        {
+            return 1;
+        }
+
+        p = ngx_slprintf(p, last, "%s%V", i ? "," : "", &zones[i]->name);
+    }
+
+    *p = '\0';
+
+    return 0;
+}
+
+
 uint32_t
 ngx_http_kv_router_ffi_rungs(void *data, uint32_t holder, uint32_t generation)
 {

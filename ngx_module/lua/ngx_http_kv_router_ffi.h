@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   21
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   22
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -459,6 +459,13 @@ void ngx_http_kv_router_ffi_engine(void *zone,
  * are probed.  automatic: 1: the router asks whatever they have.  Before the
  * processes are made the name is kept for them; 64 names at most.
  */
+/*
+ * 1: the configuration that is being read, or was the last one, has a zone of
+ * that name.  0: it has none, and those that it has are in names, joined by
+ * commas, as far as they fit in size bytes.  For init_by_lua.
+ */
+int ngx_http_kv_router_ffi_defined(const u_char *name, size_t len,
+    char *names, size_t size);
 void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
     int automatic);
 
@@ -470,6 +477,14 @@ void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
 void ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
     const u_char *policy, size_t policy_len, const u_char *conf,
     size_t conf_len);
+
+/*
+ * init: why a router of the zone of that name can't be made, for the status of
+ * the processes that go on as before.  At a start, and where the zone is new,
+ * it does nothing.
+ */
+void ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
+    const u_char *why, size_t why_len);
 
 /* Counts the microseconds in which token ids of a text were made. */
 void ngx_http_kv_router_ffi_tokenized(void *zone, double us);

@@ -284,8 +284,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (zone->shm_zone->data) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "%V \"%V\" is already defined", &cmd->name,
-                           &zone->name);
+                           "%V \"%V\" is already defined, each needs a "
+                           "name of its own", &cmd->name, &zone->name);
         return NGX_CONF_ERROR;
     }
 
@@ -598,7 +598,9 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     for (i = 0; i < zone->workers.nelts; i++) {
         if (ngx_strcmp(others[i].id, value[2].data) == 0) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "duplicate worker \"%V\"", &value[2]);
+                               "duplicate worker \"%V\" of zone \"%V\", each "
+                               "needs an id of its own", &value[2],
+                               &zone->name);
             return NGX_CONF_ERROR;
         }
     }
@@ -661,8 +663,9 @@ ngx_http_kv_router_worker_address(ngx_conf_t *cf, ngx_str_t *value,
 
     if (u.no_port && u.family != AF_UNIX) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "no port in address \"%V\" of worker \"%s\"",
-                           value, w->id);
+                           "no port in address \"%V\" of worker \"%s\", "
+                           "write \"%V:PORT\", with the engine's port",
+                           value, w->id, value);
         return NGX_CONF_ERROR;
     }
 

@@ -142,8 +142,8 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       ngx_http_kv_router_status_handler },
 
     { ngx_string("kv_router_api"),
-      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_kv_router_location,
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE123,
+      ngx_http_kv_router_api_conf,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_kv_router_loc_conf_t, api),
       ngx_http_kv_router_api_handler },
@@ -183,6 +183,9 @@ ngx_module_t  ngx_http_kv_router_module = {
 };
 
 
+ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
+
+
 static void *
 ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
 {
@@ -200,6 +203,9 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
            != NGX_OK
         || ngx_array_init(&kmcf->places, cf->pool, 2,
                           sizeof(ngx_http_kv_router_place_t))
+           != NGX_OK
+        || ngx_array_init(&kmcf->apis, cf->pool, 2,
+                          sizeof(ngx_http_kv_router_api_place_t))
            != NGX_OK)
     {
         return NULL;
@@ -307,6 +313,8 @@ ngx_http_kv_router_create_loc_conf(ngx_conf_t *cf)
      *
      *     conf->status = NULL;
      *     conf->api = NULL;
+     *     conf->token = { 0, NULL };
+     *     conf->read_only = 0;
      */
 
     return ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_loc_conf_t));
@@ -336,6 +344,8 @@ ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     conf->api = prev->api;
+    conf->token = prev->token;
+    conf->read_only = prev->read_only;
     conf->status = prev->status;
 
     if (clcf->lmt_excpt && conf->api) {
@@ -352,6 +362,9 @@ ngx_http_kv_router_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 static ngx_int_t
 ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
 {
+    ngx_http_kv_router_read_conf = ngx_http_conf_get_module_main_conf(cf,
+                                                  ngx_http_kv_router_module);
+
     ngx_http_kv_router_probes_forget();
 
     if (ngx_http_kv_router_models_begin(cf) != NGX_OK) {
@@ -365,6 +378,8 @@ ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 {
+    ngx_http_handler_pt             *handler;
+    ngx_http_core_main_conf_t       *cmcf;
     ngx_http_kv_router_main_conf_t  *kmcf;
 
     kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
@@ -373,6 +388,19 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
         ngx_http_kv_router_attempt_init(cf);
         ngx_http_kv_router_filter_init();
         ngx_http_kv_router_explain_init();
+        ngx_http_kv_router_tell_mistakes(cf);
+    }
+
+    if (kmcf->apis.nelts) {
+        cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+        handler = ngx_array_push(
+                          &cmcf->phases[NGX_HTTP_ACCESS_PHASE].handlers);
+        if (handler == NULL) {
+            return NGX_ERROR;
+        }
+
+        *handler = ngx_http_kv_router_api_access;
     }
 
     return NGX_OK;
@@ -384,7 +412,28 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_kv_router_init_module(ngx_cycle_t *cycle)
 {
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
     ngx_http_kv_router_models_end();
+
+    kmcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return NGX_OK;
+    }
+
+    /* This configuration was not refused. */
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        if (zones[i]->sh) {
+            zones[i]->sh->refused_at = 0;
+            zones[i]->sh->refused[0] = '\0';
+        }
+    }
 
     return NGX_OK;
 }

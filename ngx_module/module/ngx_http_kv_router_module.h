@@ -40,6 +40,7 @@ typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 /* kv_router_max_body: a million ids have some 7 MB; and its maximum */
 #define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_REFUSED_MAX  256     /* bytes of why, with NUL */
 #define NGX_HTTP_KV_ROUTER_BODY_LIMIT  (1024 * 1024 * 1024)
 
 
@@ -244,6 +245,8 @@ typedef struct ngx_http_kv_router_shctx_s {
 
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
+    time_t                          redis_changed[KVR_SHARDS_MAX];
+    ngx_atomic_t                    made;          /* unix: the zone */
 
     kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
@@ -251,6 +254,10 @@ typedef struct ngx_http_kv_router_shctx_s {
     kvr_tally_t                     reasons;       /* "policy\nreason" */
     kvr_served_t                   *served;        /* of each worker */
     ngx_atomic_t                    failed;        /* requests: 5xx, or none */
+    time_t                          refused_at;    /* the last reload; 0: it
+                                                      was not refused */
+    char                            refused[NGX_HTTP_KV_ROUTER_REFUSED_MAX];
+                                                   /* why; "" while written */
     kvr_history_t                   history;
     kvr_decisions_t                 decisions;
     kvr_hot_t                       hot;
@@ -287,10 +294,21 @@ typedef struct {
 } ngx_http_kv_router_place_t;
 
 
+/* a location of kv_router_api, and where it is written */
+
+typedef struct {
+    ngx_http_core_loc_conf_t       *core;
+    ngx_http_core_srv_conf_t       *server;
+    u_char                         *file;
+    ngx_uint_t                      line;
+} ngx_http_kv_router_api_place_t;
+
+
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
     ngx_array_t                     places;    /* …_place_t */
+    ngx_array_t                     apis;      /* …_api_place_t */
     ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
@@ -303,6 +321,9 @@ typedef struct {
 typedef struct {
     ngx_http_kv_router_zone_t      *status;    /* kv_router_status */
     ngx_http_kv_router_zone_t      *api;       /* kv_router_api */
+    ngx_str_t                       token;     /* of its callers; len 0: none
+                                                  is needed */
+    ngx_uint_t                      read_only; /* no call may change a zone */
 } ngx_http_kv_router_loc_conf_t;
 
 
@@ -370,6 +391,12 @@ char *ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd,
 ngx_int_t ngx_http_kv_router_models_begin(ngx_conf_t *cf);
 void ngx_http_kv_router_models_end(void);
 
+/*
+ * While a reload reads its configuration: the one that serves until it is
+ * taken.  Else NULL.
+ */
+ngx_cycle_t *ngx_http_kv_router_models_serving(void);
+
 /* The configuration that is being read, or else the one in use. */
 ngx_cycle_t *ngx_http_kv_router_models_cycle(void);
 
@@ -402,6 +429,7 @@ char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 /* the zone: init of its shared memory, cleanup of its configuration */
 
 ngx_int_t ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data);
+
 void ngx_http_kv_router_zone_cleanup(void *data);
 
 
@@ -485,6 +513,31 @@ ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
 const char *ngx_http_kv_router_name_error(uint32_t error);
+
+
+/*
+ * mistakes: warns of what nginx takes, and is hardly meant.  keepalive: before
+ * the upstream's peer.init is wrapped.
+ */
+
+void ngx_http_kv_router_tell_mistakes(ngx_conf_t *cf);
+void ngx_http_kv_router_tell_keepalive(ngx_conf_t *cf,
+    ngx_http_upstream_srv_conf_t *upstream);
+
+
+/*
+ * The configuration that is being read, or was the last one: for Lua, which
+ * runs before a configuration becomes that of ngx_cycle.  NULL: none was read.
+ */
+
+extern ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
+
+
+/* guard: the directive kv_router_api; the access phase of its locations */
+
+char *ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_kv_router_api_access(ngx_http_request_t *r);
 
 
 /* location handlers */

@@ -69,6 +69,7 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
                                     sh->nworkers * sizeof(kvr_name_t));
 
         zone->sh = sh;
+        sh->made = ngx_time();
 
         if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
             || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL

@@ -437,7 +437,8 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     ctx = ngx_http_kv_router_get_ctx(r);
 
     if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
-        *err = "the request was not routed in its access phase";
+        *err = "the request was not routed in its access phase: write "
+               "access_by_lua_block { router:access() } into its location";
         return NGX_DECLINED;
     }
 

@@ -147,6 +147,49 @@ ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
 }
 
 
+/*
+ * The master reads a new configuration.  The processes of the one that serves
+ * tell of it, by the zone that they share with the master.
+ */
+
+void
+ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
+    const u_char *why, size_t why_len)
+{
+    size_t                       i, n;
+    ngx_str_t                    s;
+    ngx_cycle_t                 *cycle;
+    ngx_http_kv_router_zone_t   *zone;
+    ngx_http_kv_router_shctx_t  *sh;
+
+    cycle = ngx_http_kv_router_models_serving();
+
+    if (cycle == NULL) {
+        return;                 /* no reload: who starts nginx is told */
+    }
+
+    s.data = (u_char *) name;
+    s.len = len;
+
+    zone = ngx_http_kv_router_find_zone(cycle, &s);
+
+    if (zone == NULL || zone->sh == NULL) {
+        return;
+    }
+
+    sh = zone->sh;
+    n = ngx_min(why_len, NGX_HTTP_KV_ROUTER_REFUSED_MAX - 1);
+
+    ngx_memzero(sh->refused, NGX_HTTP_KV_ROUTER_REFUSED_MAX);
+
+    for (i = 0; i < n; i++) {
+        sh->refused[i] = (why[i] >= ' ' && why[i] < 0x7f) ? why[i] : '?';
+    }
+
+    sh->refused_at = ngx_time();
+}
+
+
 /* The memory of a shorter text is used again: routers may be made often. */
 
 static char *

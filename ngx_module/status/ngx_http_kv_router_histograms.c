@@ -263,6 +263,8 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_key(g, "settings");
     yajl_gen_string(g, zone->policy_conf.data, zone->policy_conf.len);
     ngx_http_kv_router_gen_u64(g, "loaded", zone->policy_loaded);
+    ngx_http_kv_router_gen_u64(g, "refused_at", zone->sh->refused_at);
+    ngx_http_kv_router_gen_str(g, "refused", zone->sh->refused);
     ngx_http_kv_router_gen_key(g, "reasons");
     yajl_gen_array_open(g);
 

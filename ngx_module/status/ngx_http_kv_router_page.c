@@ -24,7 +24,7 @@ static ngx_int_t ngx_http_kv_router_page_hash(const char *tag, u_char *to);
 
 /* made by util/embed */
 
-extern const char    ngx_http_kv_router_status_html[];
+extern const u_char  ngx_http_kv_router_status_html[];
 extern const size_t  ngx_http_kv_router_status_html_size;
 
 
@@ -85,7 +85,7 @@ ngx_http_kv_router_page_hash(const char *tag, u_char *to)
     const char  *begin, *end;
 
     *ngx_snprintf(name, sizeof(name) - 1, "<%s>", tag) = '\0';
-    begin = ngx_strstr(ngx_http_kv_router_status_html, name);
+    begin = ngx_strstr((const char *) ngx_http_kv_router_status_html, name);
 
     *ngx_snprintf(name, sizeof(name) - 1, "</%s>", tag) = '\0';
     end = begin ? ngx_strstr(begin, name) : NULL;

@@ -17,6 +17,8 @@ static void ngx_http_kv_router_object_json(const char *key,
 static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, const char *key,
     const ngx_http_kv_router_field_t *f, yajl_gen g);
+static uint64_t ngx_http_kv_router_redis_changed(
+    ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
     ngx_uint_t from, ngx_uint_t to, yajl_gen g);
 static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
@@ -539,6 +541,24 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 }
 
 
+/* When a shard's subscription was last made or lost; 0: never. */
+
+static uint64_t
+ngx_http_kv_router_redis_changed(ngx_http_kv_router_zone_t *zone)
+{
+    time_t    last;
+    uint32_t  i;
+
+    last = 0;
+
+    for (i = 0; i < zone->params.shards; i++) {
+        last = ngx_max(last, zone->sh->redis_changed[i]);
+    }
+
+    return last;
+}
+
+
 static void
 ngx_http_kv_router_turns_json(yajl_gen g)
 {
@@ -645,6 +665,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_shards_json(zone, g);
 
     if (zone->sh) {
+        ngx_http_kv_router_gen_u64(g, "uptime",
+                                   ngx_time() - (time_t) zone->sh->made);
         ngx_http_kv_router_histograms_json(zone, g);
 
         ngx_http_kv_router_gen_key(g, "requests");
@@ -721,6 +743,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_gen_key(g, "redis");
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
+        ngx_http_kv_router_gen_u64(g, "changed",
+                                   ngx_http_kv_router_redis_changed(zone));
         ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
                                        zone->sh, g);
         yajl_gen_map_close(g);

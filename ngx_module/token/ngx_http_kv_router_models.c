@@ -236,6 +236,18 @@ ngx_http_kv_router_models_cycle(void)
 }
 
 
+ngx_cycle_t *
+ngx_http_kv_router_models_serving(void)
+{
+    ngx_cycle_t  *cycle;
+
+    cycle = ngx_http_kv_router_reading;
+
+    return cycle && cycle->old_cycle && cycle->old_cycle->conf_ctx
+           ? cycle->old_cycle : NULL;
+}
+
+
 void
 ngx_http_kv_router_models_end(void)
 {

@@ -10,6 +10,8 @@
 #include "../core/kvr_hash.h"
 #include "../wire/kvr_redis_info.h"
 
+#include <stdio.h>
+
 
 /* milliseconds */
 #define KVR_ROLL_TTL_MAX        3600000
@@ -29,7 +31,7 @@ static const char *kvr_roll_read(kvr_roll_t *m, const kvr_reply_t *hash,
 static kvr_rc_t kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg,
     size_t len, int64_t ttl, uint64_t now_ms);
 static kvr_rc_t kvr_roll_ignore(kvr_roll_t *m, kvr_registration_t *reg,
-    size_t len, const char *why);
+    size_t len, const char *why, const kvr_params_t *params);
 static bool kvr_roll_down(kvr_roll_t *m, uint32_t worker);
 static void kvr_roll_seen(kvr_roll_t *m, const char *id, size_t len);
 static kvr_roll_warning_t *kvr_roll_warning(kvr_roll_t *m, uint32_t hash);
@@ -41,6 +43,8 @@ kvr_rc_t
 kvr_roll_found(kvr_roll_t *m, kvr_roll_asked_t *asked, int64_t ttl,
     uint64_t now_ms)
 {
+    char                 shown[KVR_ADDRESS_MAX + 1];
+    char                 more[KVR_ADDRESS_MAX + 16];
     const char          *why;
     kvr_reply_t          wrong;
     kvr_registration_t   reg;
@@ -72,7 +76,9 @@ kvr_roll_found(kvr_roll_t *m, kvr_roll_asked_t *asked, int64_t ttl,
 
     why = kvr_roll_read(m, &asked->hash, &reg, &wrong);
     if (why) {
-        kvr_roll_warn(m, asked->id, asked->len, "refused", why, &wrong);
+        kvr_roll_shown(shown, KVR_ADDRESS_MAX, wrong.text, wrong.len);
+        snprintf(more, sizeof(more), ", it is \"%s\"", shown);
+        kvr_roll_warn(m, asked->id, asked->len, "refused", why, more);
         kvr_roll_seen(m, asked->id, asked->len);
         return KVR_OK;
     }
@@ -82,7 +88,7 @@ kvr_roll_found(kvr_roll_t *m, kvr_roll_asked_t *asked, int64_t ttl,
     why = kvr_registration_foreign(&reg, params->model,
                                    kvr_params_contract(params));
     if (why) {
-        return kvr_roll_ignore(m, &reg, asked->len, why);
+        return kvr_roll_ignore(m, &reg, asked->len, why, params);
     }
 
     return kvr_roll_register(m, &reg, asked->len, ttl, now_ms);
@@ -245,8 +251,11 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
 
 static kvr_rc_t
 kvr_roll_ignore(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
-    const char *why)
+    const char *why, const kvr_params_t *params)
 {
+    char  model[KVR_MODEL_MAX + 1];
+    char  more[2 * KVR_MODEL_MAX + 160];
+
     if (kvr_router_ignore_worker(m->conf.router, reg->conf.id, len)
         == KVR_LOST)
     {
@@ -255,7 +264,28 @@ kvr_roll_ignore(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
 
     kvr_roll_seen(m, reg->conf.id, len);
 
-    kvr_roll_warn(m, reg->conf.id, len, "ignored", why, NULL);
+    more[0] = '\0';
+
+    if (reg->contract.block_size
+        && reg->contract.block_size != params->block_size)
+    {
+        snprintf(more, sizeof(more), ": it is %u, and the zone has "
+                 "block_size=%u; start engine and relay with a block size of "
+                 "%u, or make a zone with block_size=%u",
+                 reg->contract.block_size, params->block_size,
+                 params->block_size, reg->contract.block_size);
+
+    } else if (params->model[0] && reg->conf.model[0]
+               && strcmp(reg->conf.model, params->model) != 0)
+    {
+        kvr_roll_shown(model, KVR_MODEL_MAX, reg->conf.model,
+                       strlen(reg->conf.model));
+        snprintf(more, sizeof(more), ": it is \"%s\", and the zone has "
+                 "model=%s; correct one of them, or make a zone for that "
+                 "model", model, params->model);
+    }
+
+    kvr_roll_warn(m, reg->conf.id, len, "ignored", why, more);
 
     return KVR_OK;
 }
@@ -376,10 +406,9 @@ kvr_roll_fail(kvr_roll_t *m, const char *key, const kvr_reply_t *reply)
 
 void
 kvr_roll_warn(kvr_roll_t *m, const char *id, size_t len, const char *what,
-    const char *text, const kvr_reply_t *value)
+    const char *text, const char *more)
 {
     char                 shown[KVR_WORKER_ID_MAX + 1];
-    char                 wrong[KVR_ADDRESS_MAX + 1];
     uint32_t             hash;
     kvr_level_t          level;
     kvr_roll_warning_t  *warning;
@@ -414,16 +443,8 @@ kvr_roll_warn(kvr_roll_t *m, const char *id, size_t len, const char *what,
 
     kvr_roll_shown(shown, KVR_WORKER_ID_MAX, id, len);
 
-    if (value) {
-        kvr_roll_shown(wrong, KVR_ADDRESS_MAX, value->text, value->len);
-
-        kvr_tell(m->conf.tell, level, "registration of worker \"%s\" %s: %s, "
-                 "it is \"%s\"", shown, what, text, wrong);
-        return;
-    }
-
-    kvr_tell(m->conf.tell, level, "registration of worker \"%s\" %s: %s",
-             shown, what, text);
+    kvr_tell(m->conf.tell, level, "registration of worker \"%s\" %s: %s%s",
+             shown, what, text, more ? more : "");
 }
 
 

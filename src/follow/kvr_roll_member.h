@@ -35,11 +35,11 @@ kvr_roll_member_t *kvr_roll_member(kvr_roll_t *m, const char *id, size_t len);
 void kvr_roll_fail(kvr_roll_t *m, const char *key, const kvr_reply_t *reply);
 
 /*
- * Logs a warning about an id once; what NULL: the cause has gone.  value: the
- * text that is wrong, or NULL.
+ * Logs a warning about an id once; what NULL: the cause has gone.  more:
+ * what follows the text, or NULL.
  */
 void kvr_roll_warn(kvr_roll_t *m, const char *id, size_t len,
-    const char *what, const char *text, const kvr_reply_t *value);
+    const char *what, const char *text, const char *more);
 
 
 #endif /* KVR_ROLL_MEMBER_H_INCLUDED */

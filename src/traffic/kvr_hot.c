@@ -39,49 +39,51 @@ kvr_hot_halve(kvr_hot_t *hot, uint64_t now_ms)
 
     for (i = 0; i < KVR_HOT_PREFIXES; i++) {
         p = &hot->prefixes[i];
-        p->count /= 2;
+        hot->counts[i] /= 2;
         p->error /= 2;
         p->saved /= 2;
 
-        if (p->count == 0) {
-            p->key = 0;
+        if (hot->counts[i] == 0) {
+            hot->keys[i] = 0;
         }
     }
 }
 
 
-/* Finds the prefix, or gives it the place of the least frequent one. */
+/* Counts the prefix, perhaps in the place of the least frequent one. */
 
 static kvr_hot_prefix_t *
 kvr_hot_place(kvr_hot_t *hot, uint64_t key, uint64_t now_ms)
 {
-    uint32_t           i;
-    uint64_t           error;
-    kvr_hot_prefix_t  *p, *least;
+    uint32_t           i, least;
+    kvr_hot_prefix_t  *p;
 
-    least = hot->prefixes;
+    least = 0;
 
     for (i = 0; i < KVR_HOT_PREFIXES; i++) {
-        p = &hot->prefixes[i];
 
-        if (p->key == key) {
-            return p;
+        if (hot->keys[i] == key) {
+            hot->counts[i]++;
+            return &hot->prefixes[i];
         }
 
-        if (p->count < least->count) {
-            least = p;
+        if (hot->counts[i] < hot->counts[least]) {
+            least = i;
         }
     }
 
-    error = least->count;
+    p = &hot->prefixes[least];
 
-    memset(least, 0, sizeof(kvr_hot_prefix_t));
-    least->key = key;
-    least->count = error;
-    least->error = error;
-    least->first_ms = now_ms;
+    hot->keys[least] = 0;
 
-    return least;
+    memset(p, 0, sizeof(kvr_hot_prefix_t));
+    p->error = hot->counts[least];
+    p->first_ms = now_ms;
+
+    hot->counts[least]++;
+    hot->keys[least] = key;
+
+    return p;
 }
 
 
@@ -122,7 +124,6 @@ kvr_hot_add(kvr_hot_t *hot, kvr_owner_t self, const kvr_hot_prompt_t *prompt)
 
         p = kvr_hot_place(hot, key, prompt->now_ms);
 
-        p->count++;
         p->saved += kvr_min(prompt->overlap, depth);
         p->parent = parent;
         p->depth = depth;
@@ -202,16 +203,23 @@ kvr_hot_read(kvr_hot_t *hot, kvr_owner_t self, kvr_hot_prefix_t *out,
         return 0;
     }
 
-    memcpy(all, hot->prefixes, sizeof(hot->prefixes));
+    for (i = 0, n = 0; i < KVR_HOT_PREFIXES; i++) {
+
+        if (hot->keys[i] == 0) {
+            continue;
+        }
+
+        all[n] = hot->prefixes[i];
+        all[n].key = hot->keys[i];
+        all[n].count = hot->counts[i];
+        all[n].nholders = kvr_min(all[n].nholders, KVR_HOT_HOLDERS);
+        all[n].model_len = kvr_min(all[n].model_len, KVR_HOT_TEXT);
+        n++;
+    }
 
     (void) kvr_lock_release(&hot->lock, self);
 
-    qsort(all, KVR_HOT_PREFIXES, sizeof(kvr_hot_prefix_t), kvr_hot_compare);
-
-    for (n = 0; n < KVR_HOT_PREFIXES && all[n].count != 0; n++) {
-        all[n].nholders = kvr_min(all[n].nholders, KVR_HOT_HOLDERS);
-        all[n].model_len = kvr_min(all[n].model_len, KVR_HOT_TEXT);
-    }
+    qsort(all, n, sizeof(kvr_hot_prefix_t), kvr_hot_compare);
 
     told = 0;
 

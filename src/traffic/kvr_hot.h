@@ -58,10 +58,16 @@ typedef struct {
 } kvr_hot_prefix_t;
 
 
+/*
+ * Keys and counts lie side by side, as each prompt looks at all of them; those
+ * of the prefixes are set where prefixes are read.
+ */
 typedef struct {
     kvr_lock_t        lock;
     uint64_t          half_ms;          /* unix: of the last halving */
     uint64_t          missed;           /* prompts: the lock was taken */
+    uint64_t          keys[KVR_HOT_PREFIXES];
+    uint64_t          counts[KVR_HOT_PREFIXES];
     kvr_hot_prefix_t  prefixes[KVR_HOT_PREFIXES];
 } kvr_hot_t;
 

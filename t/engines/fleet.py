@@ -1,4 +1,4 @@
-"""Real engines, Redis, kv-relays and nginx, as the README's "Attaching
+"""Real engines, Redis, kv-relays and nginx, as the documentation's "Attaching
 engines" has them: its commands and its configuration, with other ports, sizes
 and folders.
 """
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "t" / "system"))
 import stage                                                    # noqa: E402
 from processes import DemoError, Process, wait_until            # noqa: E402
 from relay import Relay                                         # noqa: E402
-from test_docs import README, TEMP_PATHS, blocks, section       # noqa: E402
+from test_docs import DOCS, TEMP_PATHS, blocks, section       # noqa: E402
 
 BUILD = BUILT / "engines"
 MODELS = BUILD / "models"
@@ -40,16 +40,16 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1"}        # for /reset_prefix_cache
 
 
-def readme_command(program):
-    """The README's command that begins so, as words."""
+def documented_command(program):
+    """The documentation's command that begins so, as words."""
     (line,) = (line for text in blocks("sh", section("Attaching engines"))
                for line in text.splitlines()
                if line.startswith(program))
     return shlex.split(line)
 
 
-def readme_relay(program):
-    """The README's kv-relay beside an engine that is started so, as words."""
+def documented_relay(program):
+    """The documentation's kv-relay beside an engine that is started so, as words."""
     lines = "".join(blocks("sh", section("Attaching engines"))).splitlines()
     return shlex.split(lines[next(
         i for i, line in enumerate(lines)
@@ -87,7 +87,7 @@ class Model:
 class Engine:
     """A vLLM with its kv-relay; both can be killed, stopped, and started."""
 
-    program = "vllm serve "         # what the README's command begins with
+    program = "vllm serve "         # what the documented command begins with
 
     def __init__(self, fleet, worker, model):
         self.fleet, self.worker, self.model = fleet, worker, model
@@ -126,12 +126,12 @@ class Engine:
 
     def start(self):
         """Starts the engine; it answers later."""
-        words = self._words(readme_command(self.program), *self.listened)
+        words = self._words(documented_command(self.program), *self.listened)
         self.runs += 1
         self._run(words)
 
     def _run(self, words):
-        """Starts the README's command, with what a CPU needs."""
+        """Starts the documented command, with what a CPU needs."""
         words[words.index("--block-size") + 1] = "32"
         self.process = Server(f"{self.worker}-{self.runs}", [
             *self.environment(),
@@ -143,7 +143,7 @@ class Engine:
 
     def start_relay(self):
         """Starts its relay."""
-        words = self._words(readme_relay(self.program)[1:], self.events,
+        words = self._words(documented_relay(self.program)[1:], self.events,
                             self.replay)
         at = words.index("--worker")
         self.relay = Relay(self.fleet, self.worker,
@@ -216,7 +216,7 @@ class Fleet(stage.Stage):
         super().__exit__()
 
     def _dump_model(self):
-        """What the first engine runs, by the README's command, beside it."""
+        """What the first engine runs, by the documented command, beside it."""
         engine = next(iter(self.engines.values()))
         engine.wait_ready()
         folder = self.directory / "model"
@@ -237,13 +237,13 @@ class Fleet(stage.Stage):
                 log.read_bytes())
 
     def _write_conf(self, engines, policy, url, log):
-        """The README's synopsis; relays bring the workers."""
+        """The documentation's synopsis; relays bring the workers."""
         (text,) = blocks("nginx", section("Synopsis"))
 
         def put(pattern, new):
             nonlocal text
             text, times = re.subn(pattern, lambda _: new, text)
-            assert times, f"the README's synopsis has no {pattern}"
+            assert times, f"the synopsis has no {pattern}"
 
         put(r"modules/(?=ndk|ngx_http_lua)", "/usr/lib/nginx/modules/")
         put(r"modules/ngx_http_kv_router_module.so", str(stage.MODULE))
@@ -270,7 +270,7 @@ class Fleet(stage.Stage):
                 f"engine={self.model.by_model};")
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
-        # as the README says of adapters, from a header here
+        # as the documentation says of adapters, from a header here
         put(r"router:access\(\)",
             "router:access { lora_name = ngx.var.http_x_lora }")
         (self.directory / "nginx.conf").write_text(text)

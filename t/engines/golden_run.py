@@ -63,7 +63,7 @@ FOLDER = MODELS / "golden"
 
 
 class Vllm(fleet.Engine):
-    """vLLM by the README's command, with the golden model."""
+    """vLLM by the documented command, with the golden model."""
 
     def _run(self, words):
         self.process = Server(f"{self.worker}-{self.runs}", [
@@ -77,7 +77,7 @@ class Vllm(fleet.Engine):
 
 
 class Sglang(fleet.Engine):
-    """SGLang by the README's command, with the golden model."""
+    """SGLang by the documented command, with the golden model."""
 
     program = "python3 -m sglang.launch_server "
 

@@ -100,7 +100,9 @@ def tokenizer():
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    bpe.train([str(ROOT / "README.md"), str(ROOT / "relay" / "README.md")],
+    pages = [ROOT / "README.md", ROOT / "relay" / "README.md",
+             *sorted((ROOT / "docs").glob("*.md"))]
+    bpe.train([str(page) for page in pages],
               trainers.BpeTrainer(
                   vocab_size=VOCABULARY, special_tokens=SPECIAL,
                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

@@ -7,9 +7,9 @@ block, and are sent twice.
 
 import random
 
-from fleet import README
+from fleet import DOCS
 
-WORDS = sorted({word for word in README.split() if word.isalpha()})
+WORDS = sorted({word for word in DOCS.split() if word.isalpha()})
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 FIRST_ID = 100                  # below it are the special ones
 

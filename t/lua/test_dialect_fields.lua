@@ -183,9 +183,9 @@ for _, bad in ipairs { "[", "(", ")", "*a", "a**", "[z-a]", "a{3,2}", "\\",
 end
 
 
--- ---- the README -------------------------------------------------------------
+-- ---- docs/requests.md -------------------------------------------------------
 
--- The README's table is that of the fields.
+-- The page's table is that of the fields.
 local function row(engine, form)
     local name = form == "completions" and "text" or engine .. "_" .. form
     local fields = require("resty.kv_router.dialect." .. name).FIELDS
@@ -210,7 +210,7 @@ local function row(engine, form)
 end
 
 
-local file = assert(io.open("README.md", "rb"))
+local file = assert(io.open("docs/requests.md", "rb"))
 local readme = file:read "*a"
 
 file:close()
@@ -220,7 +220,7 @@ for _, engine in ipairs { "vllm", "sglang" } do
         local wanted = row(engine, form)
 
         if not ok(readme:find("\n" .. wanted .. "\n", 1, true),
-                  string.format("README: the fields of %s %s", engine, form))
+                  string.format("docs/requests.md: the fields of %s %s", engine, form))
         then
             tap.note("expected: %s", wanted)
         end

@@ -1,4 +1,4 @@
--- The table of models in the README: which rung each engine gets for chats.
+-- The table of models in docs/requests.md: which rung each engine gets for chats.
 --
 -- A model is tokenized in nginx if no Python code of the engine encodes it, and
 -- if its chat template is understood.  Templates are those of a folder beside
@@ -92,7 +92,7 @@ end
 -- ---- the table --------------------------------------------------------------
 
 local folder = os.tmpname()
-local readme = assert(read("README.md"))
+local readme = assert(read("docs/requests.md"))
 local rows, n = {}, 0
 
 os.remove(folder)
@@ -108,7 +108,7 @@ for line in readme:match("| model | vLLM.-\n\n"):gmatch("[^\n]+") do
     end
 end
 
-is(n, #MODELS, "the README has a row for each model")
+is(n, #MODELS, "the page has a row for each model")
 
 local there = read(TEMPLATES .. "INDEX.tsv") ~= nil
 

@@ -2,13 +2,13 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 local order = require "resty.kv_router.order"
 local random = require "resty.kv_router.random"
 local round_robin = require "resty.kv_router.policy.round_robin"
 
-local ctx, is = fake.ctx, tap.is
+local ctx, is = testing.ctx, tap.is
 
 
 local function choose(policy, list)

@@ -25,8 +25,21 @@ local function refused(part, name, ...)
     has(err, part, name .. ": says so")
 end
 
-refused('unknown policy "kv_cots"', "an unknown name is refused", "kv_cots")
-refused('unknown policy "my.own"', "an unknown module is refused", "my.own")
+refused('unknown policy "kv_cots": did you mean "kv_cost"? There are '
+        .. "affinity_gate, cache_aware, ", "an unknown name is refused",
+        "kv_cots")
+refused('unknown policy "premium": there are affinity_gate, ',
+        "a name near to none, too", "premium")
+refused('unknown policy "my.own": no file of lua_package_path has it: ',
+        "an unknown module is refused", "my.own")
+refused("my/own.lua, ", "with the files that were looked for", "my.own")
+
+local asked = policy.load { pick = function(self, seen)
+    return self.name, seen
+end, name = "mine" }
+local who, what = asked:pick("ctx")
+
+is(who .. what, "minectx", "what load() returns has a pick(ctx)")
 refused('policy "kv_cost": unknown setting "x"', "wrong settings are refused",
         "kv_cost", { x = 1 })
 refused('"policy" must be a string or a table', "a number is no policy", 5)
@@ -72,7 +85,12 @@ is(one.address, "10.0.0.1:8000", "address a string")
 is(one.model, "m", "model a string")
 is(one.role, "prefill", "role a word")
 is(one.confidence, "DEGRADED", "confidence a word")
-is(one.nonsense, nil, "what a candidate has not is nil")
+
+local _, err = pcall(function() return one.overlap end)
+
+has(err, 'test_policy.lua:89: a candidate has no field "overlap": it has worker, '
+         .. "rank, device, host, disk, ",
+    "an unknown field of a candidate is an error, with those there are")
 tap.ok(not pcall(function() one.weight = 3 end), "candidates are read-only")
 is(c.prompt_tokens, 70, "prompt_tokens")
 is(c.prompt_blocks, 4, "prompt_blocks")
@@ -167,7 +185,7 @@ local function bad(part, name, ...)
     is(#fake.log, logged + 1, name .. ": once")
 end
 
-bad("it returned a worker that is a nil", "nothing")
+bad("it returned nothing: pick() must return", "nothing")
 bad('worker "x" rank 0, which is no candidate', "an unknown worker", "x")
 bad('worker "b" rank 7, which is no candidate', "an unknown rank", "b", 7)
 bad('rank table', "a rank that is a table", "b", {})

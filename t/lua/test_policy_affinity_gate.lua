@@ -3,7 +3,7 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
 local is = tap.is
@@ -17,8 +17,8 @@ end
 
 local function choose(list, conf, match)
     local loaded = new(conf)
-    local got, _, reason = loaded.pick(loaded.policy,
-                                       fake.ctx(list, match or PROMPT))
+    local got, _, reason = loaded:pick(
+                                       testing.ctx(list, match or PROMPT))
 
     return got[0] .. " " .. reason
 end
@@ -69,12 +69,12 @@ is(choose { { device = 9, decode_blocks = 17920 }, {} }, "2 load",
 -- ---- explore ----------------------------------------------------------------
 
 local loaded = new { explore = 0.25 }
-local ctx = fake.ctx({ { device = 9, decode_blocks = 4 }, {} }, PROMPT)
+local ctx = testing.ctx({ { device = 9, decode_blocks = 4 }, {} }, PROMPT)
 local reasons = { overlap = 0, explore = 0 }
 local wrong = 0
 
 for _ = 1, 8000 do
-    local got, _, reason = loaded.pick(loaded.policy, ctx)
+    local got, _, reason = loaded:pick(ctx)
 
     reasons[reason] = reasons[reason] + 1
 
@@ -93,19 +93,19 @@ is(wrong, 0, "and then the least loaded of all is taken")
 local list, k
 
 loaded = new()
-list, k = loaded.pick(loaded.policy,
-                      fake.ctx({ { decode_blocks = 1 },
+list, k = loaded:pick(
+                      testing.ctx({ { decode_blocks = 1 },
                                  { device = 9, decode_blocks = 7 }, {},
                                  { device = 8, decode_blocks = 6 } }, PROMPT))
 is(k .. " " .. list[0] .. list[1] .. list[2], "3 423",
    "retries follow those that are near, then the others")
 
 local ties = {}
-local full = fake.ctx({ { decode_blocks = 300000 }, { decode_blocks = 400000 },
+local full = testing.ctx({ { decode_blocks = 300000 }, { decode_blocks = 400000 },
                         { decode_blocks = 900000 } }, PROMPT)
 
 for _ = 1, 6000 do
-    list = loaded.pick(loaded.policy, full)
+    list = loaded:pick(full)
     ties[list[0]] = (ties[list[0]] or 0) + 1
 end
 

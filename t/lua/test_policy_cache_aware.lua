@@ -2,15 +2,15 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
-local ctx, is = fake.ctx, tap.is
+local ctx, is = testing.ctx, tap.is
 
 
 local function choose(list, conf, blocks)
     local loaded = assert(policy.load("cache_aware", conf))
-    local got, _, reason = loaded.pick(loaded.policy,
+    local got, _, reason = loaded:pick(
                                        ctx(list, { prompt_blocks = blocks
                                                                    or 10 }))
     return got[0] .. " " .. reason
@@ -49,7 +49,7 @@ is(choose(uneven, { balance = true, balance_rel_threshold = 10 }),
    "1 overlap", "nor when the ratio is")
 
 local loaded = assert(policy.load("cache_aware"))
-local list, k = loaded.pick(loaded.policy,
+local list, k = loaded:pick(
                             ctx({ { device = 3 }, { device = 9 },
                                   { device = 5 }, {} },
                                 { prompt_blocks = 10 }))
@@ -62,7 +62,7 @@ local equal = ctx({ { device = 9 }, { device = 9 }, { device = 9 }, {} },
                   { prompt_blocks = 10 })
 
 for _ = 1, 6000 do
-    local i = loaded.pick(loaded.policy, equal)[0]
+    local i = loaded:pick(equal)[0]
 
     ties[i] = (ties[i] or 0) + 1
 end

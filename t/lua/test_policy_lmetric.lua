@@ -2,7 +2,7 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
 local is = tap.is
@@ -14,7 +14,7 @@ local PROMPT = { prompt_tokens = 160, prompt_blocks = 10, block_size = 16 }
 
 -- The costs without what orders equal ones, joined.
 local function costs(list, match)
-    local all = policy.costs(loaded, fake.ctx(list, match or PROMPT))
+    local all = policy.costs(loaded, testing.ctx(list, match or PROMPT))
 
     for i = 1, #all do
         all[i] = string.format("%d", all[i])
@@ -24,8 +24,8 @@ local function costs(list, match)
 end
 
 local function choose(list, match)
-    local got, _, reason = loaded.pick(loaded.policy,
-                                       fake.ctx(list, match or PROMPT))
+    local got, _, reason = loaded:pick(
+                                       testing.ctx(list, match or PROMPT))
 
     return got[0] .. " " .. reason
 end
@@ -69,11 +69,11 @@ is(choose { { prefill_tokens = 160, active_requests = 0 },
    "of equal products the one with the fewest requests")
 
 local ties = {}
-local equal = fake.ctx({ { device = 3 }, { device = 3 }, {}, { device = 3 } },
+local equal = testing.ctx({ { device = 3 }, { device = 3 }, {}, { device = 3 } },
                        PROMPT)
 
 for _ = 1, 6000 do
-    local i = loaded.pick(loaded.policy, equal)[0]
+    local i = loaded:pick(equal)[0]
 
     ties[i] = (ties[i] or 0) + 1
 end
@@ -81,8 +81,8 @@ end
 is(ties[3], nil, "a worker that costs more is not among equals")
 tap.even(ties, 3, "equals are drawn evenly")
 
-local list, k = loaded.pick(loaded.policy,
-                            fake.ctx({ { device = 3 }, { device = 9 },
+local list, k = loaded:pick(
+                            testing.ctx({ { device = 3 }, { device = 9 },
                                        { device = 5 }, {} }, PROMPT))
 
 is(k .. " " .. list[0] .. list[1] .. list[2], "3 231",
@@ -96,7 +96,7 @@ local most = 0
 fleet[1].device = 9
 
 for _ = 1, 64 do
-    local got = loaded.pick(loaded.policy, fake.ctx(fleet, PROMPT))
+    local got = loaded:pick(testing.ctx(fleet, PROMPT))
     local worker = fleet[got[0]]
 
     worker.active_requests = (worker.active_requests or 0) + 1

@@ -2,10 +2,10 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
-local ctx, is = fake.ctx, tap.is
+local ctx, is = testing.ctx, tap.is
 
 
 local p2c = assert(policy.load("p2c"))
@@ -14,7 +14,7 @@ local function draw(c, times)
     local first, second = {}, {}
 
     for _ = 1, times do
-        local list, k = p2c.pick(p2c.policy, c)
+        local list, k = p2c:pick(c)
 
         assert(k == 2 and list[0] ~= list[1])
         first[list[0]] = (first[list[0]] or 0) + 1
@@ -43,7 +43,7 @@ is(first[1], 100, "load is for the weight")
 first = draw(ctx { { prefill_tokens = 320 }, { decode_blocks = 3 } }, 100)
 is(first[2], 100, "and blocks count when requests are equal")
 
-is(p2c.pick(p2c.policy, ctx { { active_requests = 9 } }), 1,
+is(p2c:pick(ctx { { active_requests = 9 } }), 1,
    "one worker is the one")
 
 local refused, err = policy.load("p2c", { choices = 3 })

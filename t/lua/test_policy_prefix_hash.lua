@@ -2,7 +2,7 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local ffi = require "ffi"
 local policy = require "resty.kv_router.policy"
 
@@ -42,14 +42,14 @@ end
 
 -- The worker's name for each prompt.
 local function places(loaded, list, n)
-    local at, match = {}, fake.ctx(list)
+    local at, match = {}, testing.ctx(list)
 
     for p = 1, PROMPTS do
         local given = match_of(p, n or 16)
 
         match.prompt_blocks, match.hashes = given.prompt_blocks, given.hashes
         match.prompt_tokens = given.prompt_tokens
-        at[p] = list[loaded.pick(loaded.policy, match)[0]].worker
+        at[p] = list[loaded:pick(match)[0]].worker
     end
 
     return at
@@ -114,7 +114,7 @@ local ranks = workers("a a")
 
 ranks[2].rank = 1
 
-local ctx = fake.ctx(ranks, match_of(1, 16))
+local ctx = testing.ctx(ranks, match_of(1, 16))
 local drawn = {}
 
 for p = 1, 100 do
@@ -128,8 +128,8 @@ is(#drawn, 2, "ranks of one worker are two places")
 -- ---- which part of the prompt -----------------------------------------------
 
 local function pick(loaded, list, match, more)
-    local got, k, reason = loaded.pick(loaded.policy,
-                                       fake.ctx(list, match, more))
+    local got, k, reason = loaded:pick(
+                                       testing.ctx(list, match, more))
 
     return got[0], reason, k
 end

@@ -2,10 +2,10 @@
 
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
-local ctx, is = fake.ctx, tap.is
+local ctx, is = testing.ctx, tap.is
 
 
 local random = assert(policy.load("random"))
@@ -14,7 +14,7 @@ local function draw(c, times)
     local counts = {}
 
     for _ = 1, times do
-        local i, _, reason = random.pick(random.policy, c)
+        local i, _, reason = random:pick(c)
 
         assert(reason == "random")
         counts[i] = (counts[i] or 0) + 1

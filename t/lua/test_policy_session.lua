@@ -29,7 +29,7 @@ local function pick(loaded, id, list, more)
         request[key] = value
     end
 
-    local got, k, reason = loaded.pick(loaded.policy, ctx)
+    local got, k, reason = loaded:pick(ctx)
 
     if type(got) == "number" then
         return got .. " " .. reason

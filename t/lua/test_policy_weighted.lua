@@ -48,7 +48,7 @@ local function scores(conf, list, request)
                                                   fields = {} } })
 
     -- pick() has no choice to name when nothing is wanted
-    pcall(loaded.pick, loaded.policy, ctx)
+    pcall(loaded.pick, loaded, ctx)
 
     local cost = order.costs(#list)
     local got = {}
@@ -120,7 +120,7 @@ local function draw(conf, list, times, match)
     local counts, why = {}, nil
 
     for _ = 1, times do
-        local got, k, reason = loaded.pick(loaded.policy, ctx)
+        local got, k, reason = loaded:pick(ctx)
 
         assert(k == math.min(3, #list))
         counts[got[0]] = (counts[got[0]] or 0) + 1
@@ -166,7 +166,7 @@ local function where(id, busy)
     local list = { { active_prefills = 2 }, { active_prefills = busy or 1 } }
     local request = { headers = { ["x-session-id"] = id }, fields = {} }
     local ctx = fake.ctx(list, nil, { request = request })
-    local got, _, reason = loaded.pick(loaded.policy, ctx)
+    local got, _, reason = loaded:pick(ctx)
 
     return got[0] .. " " .. reason, ctx
 end

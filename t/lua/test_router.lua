@@ -85,6 +85,8 @@ function c.prompt(_, _, names, tokens, n, out, err)
     out.form_id = state.form or 1
     out.text = state.text == false and 0 or 1
     out.unserved = state.unserved and 1 or 0
+    out.model_data = state.named or ""
+    out.model_len = #(state.named or "")
     out.lora_data = state.adapter
     out.lora_len = state.adapter and #state.adapter or 0
     state.was_asked = names.asked
@@ -581,6 +583,28 @@ reset { unserved = true }
 router:access()
 is(fake.exited, nil, "a model that nobody serves: any worker may have it")
 
+local told = {}
+
+for i = 1, 40 do
+    for _ = 1, 2 do
+        reset { unserved = true, named = "m" .. i .. "\n" }
+        router:access()
+
+        for _, line in ipairs(fake.log) do
+            if line:find("no worker serves", 1, true) then
+                told[#told + 1] = line
+            end
+        end
+    end
+end
+
+-- the first one was that without a name, above
+is(#told, 31, "a model that nobody serves: 32 names are logged, once each")
+has(told[1], 'zone "main": no worker serves the model "m1?" of a request: it '
+    .. "goes to any worker", "a model that nobody serves: the log names it")
+has(told[31], "; further names are not logged",
+    "a model that nobody serves: the last line says so")
+
 reset { adapter = "sql" }
 strict:access()
 is(state.picked_lora, "sql", "the adapter of the body: the policy is told")
@@ -594,6 +618,21 @@ local ok, err = pcall(kv.new, "main", { unknown_model = "500" })
 is(ok, false, "another answer to a model that nobody serves is refused")
 has(err, '"unknown_model" must be "any" or "404", not "500"',
     "which says what can be")
+
+
+local defined = fake.c.defined
+
+function fake.c.defined(name, _, names)
+    require "ffi".copy(names, "main,other")
+
+    return name == "main" and 1 or 0
+end
+
+ok, err = pcall(kv.new, "mian", {})
+is(ok, false, "a zone that there is not is refused")
+has(err, "bad argument #1 to 'new' (there is no kv_router_zone \"mian\": did you "
+    .. 'mean "main"? There are main, other)', "which names the nearest")
+fake.c.defined = defined
 
 
 -- ---- text without a tokenizer -----------------------------------------------

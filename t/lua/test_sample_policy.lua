@@ -4,7 +4,7 @@
 package.path = package.path .. ";conf/?.lua"
 
 local tap = require "lib.tap"
-local fake = require "lib.fake"
+local testing = require "resty.kv_router.testing"
 local policy = require "resty.kv_router.policy"
 
 local is = tap.is
@@ -15,12 +15,12 @@ local tiers = assert(policy.load("policy.tiers"))
 -- Who gets it, by number: workers "0" and "2" are those without batch jobs.
 local function pick(tier, list, tokens)
     local request = { headers = { ["x-tier"] = tier }, fields = {} }
-    local ctx = fake.ctx(list, { prompt_tokens = tokens or 160,
+    local ctx = testing.ctx(list, { prompt_tokens = tokens or 160,
                                  prompt_blocks = (tokens or 160) / 16 },
                          { request = request })
     local got, k, _, why = policy.decide(tiers, ctx)
 
-    assert(not why, fake.log[#fake.log])
+    assert(not why, testing.log[#testing.log])
 
     local order = {}
 

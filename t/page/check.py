@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -53,6 +54,9 @@ SAID = """() => ({
     zones: [...document.querySelectorAll("#zones a")].map(e =>
         [e.textContent, e.getAttribute("href")]),
     sparks: [...document.querySelectorAll(".spark:not(.hidden)")].length,
+    sections: [...document.querySelectorAll("section:not(.hidden)")]
+        .map(e => e.id),
+    nodes: document.querySelectorAll("#tree .node").length,
     markup: document.querySelectorAll("main b, main img").length,
     text: document.querySelector("main").textContent
 })"""
@@ -134,7 +138,7 @@ def no_workers():
 
 
 def many_workers():
-    """512 workers: those that are out are told, 50 rows are drawn"""
+    """512 workers: those that are out are told, 25 rows are drawn"""
     engine, out = f"127.0.0.1:{engines_port}", f"127.0.0.1:{free_port()}"
     for number in range(MANY):
         body = {"address": engine, "ranks": 1}
@@ -152,9 +156,9 @@ def many_workers():
     assert said["level"] == "card bad", said
     assert "w0, w1 and w2" in said["headline"], said
     is_said(said, "Requests go to the 509 other workers", "Since")
-    assert said["rows"] == 50, said["rows"]
+    assert said["rows"] == 25, said["rows"]
     assert len(said["squares"]) == MANY, said["squares"]
-    assert "Show 50 more of 462" in said["text"], said["text"]
+    assert "Show 25 more of 487" in said["text"], said["text"]
 
 
 def many_can_be_filtered():
@@ -166,7 +170,7 @@ def many_can_be_filtered():
     }"""
     rows = """() => [...document.querySelectorAll("#rows .name")]
         .map(e => e.textContent)"""
-    drawn = "() => document.querySelectorAll('#rows tr.row').length === 50"
+    drawn = "() => document.querySelectorAll('#rows tr.row').length === 25"
     names = [one["look"] for one in browse([
         {"url": f"{zones}/status/many", "width": 1440, "scheme": "light",
          "until": drawn, "then": then, "look": rows}
@@ -220,6 +224,18 @@ def fill():
                index["runs"] / index["runs_max"])
 
 
+def a_refused_reload():
+    """a reload that was refused is told, with what is wrong"""
+    conf = fleet.directory / "zones.conf"
+    text = conf.read_text()
+    conf.write_text(text.replace('policy = "p2c"', 'policy = "p3c"'))
+    fleet.processes["zones"].signal(signal.SIGHUP)
+    said = look("refused-reload", f"{zones}/status/many", """() =>
+        document.querySelector("#findings").textContent.includes("p3c")""")
+    is_said(said, "The last reload was refused", "goes on", r"Since\d+\s")
+    assert said["tiles"]["Policy"] == "p2c", said
+
+
 def without_script():
     """a browser without script shows the table"""
     found = browse([{"url": f"{zones}/status/many", "width": 1440,
@@ -233,8 +249,13 @@ def all_is_well():
     """four workers under load: all is well, and the figures are there"""
     said = look("well", f"{fleet.url}/status", f"""() =>
         ({says("All is well.")})()
-        && document.querySelectorAll(".spark:not(.hidden)").length >= 5""")
+        && document.querySelectorAll(".spark:not(.hidden)").length >= 5
+        && document.querySelectorAll("#tree .node").length > 4
+        && document.querySelectorAll("#decisions .row").length === 10""")
     assert said["level"] == "card good" and not said["found"], said
+    assert said["sections"] == ["workers", "decisions", "prefixes",
+                                "prefix-tree", "rest"], said
+    assert said["nodes"] > 4, said
     tiles = said["tiles"]
     assert tiles["Workers well"] == "4 of 4", tiles
     assert tiles["Policy"] == "kv_cost", tiles
@@ -251,7 +272,7 @@ def relays_are_dead():
     said = look("relays-dead", f"{fleet.url}/status",
                 says("2 of 4 workers are not heard: w1 and w2."))
     assert said["level"] == "card warn", said
-    is_said(said, r"Since\d+ s", "Requests go on", "whether kv-relay runs")
+    is_said(said, r"Since\d+\s", "Requests go on", "whether kv-relay runs")
     assert said["tiles"]["Workers well"] == "2 of 4", said
 
 
@@ -260,7 +281,7 @@ def redis_is_down():
     fleet.processes.pop("redis").stop()
     said = look("redis-down", f"{fleet.url}/status", says("Redis is down"))
     assert said["level"] == "card bad", said
-    is_said(said, "Requests go on", "connects by itself")
+    is_said(said, r"Since\d+\s", "Requests go on", "connects by itself")
     assert said["tiles"]["Workers well"] == "0 of 4", said
 
 
@@ -355,7 +376,8 @@ def run(one, readme):
     zones = start_zones()
     started = time.monotonic()
     status = tap.run([no_workers, many_workers, many_can_be_filtered,
-                      names_are_no_markup, a_full_zone, without_script,
+                      names_are_no_markup, a_full_zone, a_refused_reload,
+                      without_script,
                       well_under_load, relays_are_dead, redis_is_down,
                       nginx_is_gone])
     print(f"# {time.monotonic() - started:.0f} s; screenshots are in {shots}")

@@ -18,7 +18,8 @@ from processes import wait_until                            # noqa: E402
 CHECK = ROOT / "util" / "kv-router-check"
 SHIPPED = sorted(file.stem for file in
                  (ROOT / "lua/resty/kv_router/policy").glob("*.lua"))
-CONTEXTS = 20
+CONTEXTS = 21                               # those with a title
+ALL = 302
 HANGS = 300                                 # seconds: no test takes so long
 
 POLICY = """
@@ -29,7 +30,7 @@ function _M:pick(ctx)
 end
 return _M
 """
-README = (ROOT / "README.md").read_text()
+MANUAL = (ROOT / "docs/writing-policies.md").read_text()
 
 at = None                                   # a folder, set by main()
 
@@ -74,20 +75,20 @@ def picks(out):
 # -------------------------------------------------------------------- tests
 
 def shipped_policies_are_fine():
-    """all shipped policies are asked in 20 contexts, and have no fault"""
+    """all shipped policies are asked in 302 contexts, and have no fault"""
     assert "kv_cost" in SHIPPED and len(SHIPPED) == 12, SHIPPED
     for name in SHIPPED:
         status, out, err = check(name)
         assert status == 0, (name, out, err)
         assert len(picks(out)) == CONTEXTS, (name, out)
-        assert f"{CONTEXTS} contexts, kinds of faults: 0" in out, out
+        assert f"{ALL} contexts, kinds of faults: 0" in out, out
         # a machine under load may make any pick slow
         assert all("pick() took" in line for line in err.splitlines()), err
 
 
 def samples_are_fine():
-    """so have the sample policy and that of README.md"""
-    eager = re.search(r"^```lua\n(-- acme/eager\.lua.*?)^```$", README,
+    """so have the sample policy and that of the manual"""
+    eager = re.search(r"^```lua\n(-- acme/eager\.lua.*?)^```$", MANUAL,
                       re.M | re.S)[1]
     status, out, err = tried("eager", eager, whole=True)
     assert status == 0 and len(picks(out)) == CONTEXTS, (out, err)
@@ -104,6 +105,12 @@ def settings_are_taken():
     status, out, err = check("session", '{ next = "round_robin", '
                                         'dict = "sessions" }')
     assert status == 0, (out, err)
+    (at / "conf.json").write_text('{"decay": 0.5, "temperature": 1}')
+    status, out, err = check("kv_cost", str(at / "conf.json"))
+    assert status == 0, (out, err)
+    (at / "conf.json").write_text('{"decay": ')
+    status, out, err = check("kv_cost", str(at / "conf.json"))
+    assert status == 2 and "conf.json is no JSON object" in err, (out, err)
     status, out, err = check("kv_cost", "{ decoy = 0.5 }")
     assert status == 1, (out, err)
     assert 'policy "kv_cost": unknown setting "decoy"' in err, err
@@ -133,7 +140,7 @@ def it_sees_what_policies_see():
     said = re.findall(r'rank 0: (\d+) (\d+) (\w+) (\S+) (\S+) (\d+) (\w+) '
                       r'(\d+) (\d+),', out)
     assert len(said) == CONTEXTS, out
-    assert [row[8] for row in said] == [str(n + 1) for n in range(20)], said
+    assert [row[8] for row in said] == [str(n + 1) for n in range(CONTEXTS)], said
     assert {row[0] for row in said} >= {"1", "2", "128", "1024"}, said
     assert {row[1] for row in said} >= {"0", "7", "1000", "131072"}, said
     assert {row[3] for row in said} == {"nil", "s1"}, said
@@ -157,7 +164,7 @@ def an_error_in_one_context_is_told():
         for i = 1, #ctx.candidates do
             if ctx.candidates[i].health == "ok" then return i end
         end""")
-    assert status == 1 and "a worker that is a nil" in err, (out, err)
+    assert status == 1 and "pick: it returned nothing: pick() must" in err, (out, err)
     assert out.count("FAULT") == 1, out
     assert " 11 all workers have failed: \n   FAULT" in out, out
 
@@ -169,7 +176,7 @@ def a_wrong_answer_is_told():
     assert ('policy "acme.wrong": pick: it returned worker "w9999" rank 0, '
             "which is no candidate") in err, err
     status, out, err = tried("silent", "return nil")
-    assert status == 1 and "it returned a worker that is a nil" in err, err
+    assert status == 1 and "pick: it returned nothing: pick() must" in err, err
 
 
 def a_wait_is_told():
@@ -226,28 +233,107 @@ def a_policy_that_is_refused_is_told():
 
 
 def policies_that_never_end_are_ended():
-    """a policy that never ends, is caught by nothing, or waits in C, is ended
-    with all that it started, and where it was is told"""
+    """a policy that never ends, or is caught by nothing, is ended, and file and
+    line of the loop are told; one that waits in C is ended with all that it
+    started"""
     write("endless", "while true do end")
     write("caught", "while true do pcall(error) end")
     write("blocks", f"""os.execute('echo $$ > "{at}/pid"; exec sleep 86400')""")
     write("loading", "while true do end", whole=True)
     write("late", "if #ctx.candidates > 1000 then repeat until false end "
                   "return 1")
+    write("empty", "while #ctx.candidates == 0 do end return 1")
     running = {name: start(f"acme.{name}") for name in (
-        "endless", "caught", "blocks", "loading", "late")}
+        "endless", "caught", "blocks", "loading", "late", "empty")}
     ended = {name: end(process) for name, process in running.items()}
     for name, (status, out, err) in ended.items():
+        first = "context 1 one worker, a prompt without tokens"
         assert status == 1, (name, status, out, err)
-        assert err.endswith("kv-router-check: it did not end within 5 s: an "
-                            "endless loop, or a wait?\n"), (name, err)
-        assert out.endswith({
-            "loading": "\n load: \n",
-            "late": "\n 20 1024 workers: \n",
-        }.get(name, "\n 1 one worker, a prompt without tokens: \n")), out
+        if name == "blocks":
+            assert err.endswith("kv-router-check: it did not end within 60 s: "
+                                "an endless loop, or a wait?\n"), err
+            assert out.endswith("\n 1 one worker, a prompt without tokens: \n")
+            continue
+        where = {"loading": "load", "late": "context 20 1024 workers",
+                 "empty": "no workers"}.get(name, first)
+        line = 1 if name == "loading" else 5
+        assert (f'kv-router-check: policy "acme.{name}", {where}: it has run '
+                "for more than 3 s: an endless loop?\nstack traceback:\n") \
+            in err, (name, err)
+        assert re.search(rf"acme/{name}\.lua:{line}: in ", err), (name, err)
     stat = Path("/proc") / (at / "pid").read_text().strip() / "stat"
     wait_until("what the policy started has ended", lambda: (
         not stat.exists() or stat.read_text().rpartition(")")[2][1] == "Z"))
+
+
+def a_global_is_told():
+    """so is a variable that is global, with file and line, once"""
+    status, out, err = tried("shares", "seen = (seen or 0) + 1 return 1")
+    assert status == 1 and "kinds of faults: 1," in out, (out, err)
+    assert re.search(r'acme/shares\.lua:5: the variable "seen" is global', err)
+    assert err.count("is global") == 1, err
+
+
+def unknown_fields_are_told():
+    """so is a field that candidates do not have, with those that they have"""
+    status, out, err = tried("guesses", "return ctx.candidates[1].overlap "
+                                        "and 1 or 1")
+    assert status == 1, (out, err)
+    assert re.search(r'acme/guesses\.lua:5: a candidate has no field "overlap": '
+                     "it has worker, rank, device, host, disk, ", err), err
+
+
+CONF = """
+events {}
+http {
+    lua_package_path "PATH/?.lua;;";
+    include zones*.inc;
+    init_by_lua_block {
+        local kv = require "resty.kv_router"  -- } is no end, nor is "}" one
+        local router = kv.new("main", { %s })
+        other = kv.new("ma" .. 'in', { policy = "p2c", tokenizer = "none" })
+    }
+}
+"""
+
+
+def checked(settings):
+    """What is said of a configuration with these settings of a router."""
+    (at / "zones1.inc").write_text("kv_router_zone zone=main:8m;\n")
+    (at / "nginx.conf").write_text((CONF % settings).replace("PATH", str(at)))
+    return check("-c", str(at / "nginx.conf"))
+
+
+def a_configuration_is_checked():
+    """-c tries all policies of a configuration, by its own init_by_lua_block"""
+    write("fine", "return 1")
+    status, out, err = checked('policy = "acme.fine", queue = 5')
+    assert status == 0, (out, err)
+    assert "nginx.conf:6 init_by_lua_block: 2 routers" in out, out
+    assert 'zone "main", policy "acme.fine"\n 1 one' in out, out
+    assert 'zone "main", policy "p2c"\n 1 one' in out, out
+    assert out.count(f"{ALL} contexts, kinds of faults: 0,") == 2, out
+    write("fails", "return nil + 1")
+    status, out, err = checked('policy = "acme.fails"')
+    assert status == 1 and "acme/fails.lua:5: attempt to perform" in err, err
+
+
+def mistakes_of_a_configuration_are_told():
+    """what kv.new() refuses is told with file and line; so is a zone that is
+    not there, a syntax error, and a file that is not there"""
+    for settings, said in (
+            ('tokeniser = "auto"', r'nginx\.conf:8: bad argument #2 to \'new\' '
+             r'\(unknown setting "tokeniser": did you mean "tokenizer"\?'),
+            ('policy = "kv_cots"', r'unknown policy "kv_cots": did you mean '
+             r'"kv_cost"\?'),
+            ('queue = 1 }) kv.new("mian", {', r'nginx\.conf:8: there is no '
+             r'kv_router_zone "mian": did you mean "main"\?'),
+            ("queue = ", r"nginx\.conf:8: unexpected symbol near '}'")):
+        status, out, err = checked(settings)
+        assert status == 1, (settings, out, err)
+        assert re.search(said, err), (settings, err)
+    status, out, err = check("-c", str(at / "nowhere.conf"))
+    assert status == 1 and "nowhere.conf: No such file" in err, (out, err)
 
 
 def a_policy_without_bounds_is_ended():
@@ -292,6 +378,7 @@ def it_says_how_it_is_called():
                        (("a", "{}", "b"), "3 arguments are given"),
                        (("--verbose", "a"), 'unknown option "--verbose"'),
                        (("--lua-path",), "--lua-path needs a value"),
+                       (("-c",), "-c needs the name of a file"),
                        (("kv_cost", "{ decay = "), "CONF is no Lua table"),
                        (("kv_cost", "{ decay = x.y }"), "CONF is no Lua table"),
                        (("kv_cost", "5"), "CONF is no Lua table: it is a num")):
@@ -319,7 +406,9 @@ def main():
             an_error_in_one_context_is_told, a_wrong_answer_is_told,
             a_wait_is_told, done_and_explain_are_called,
             a_policy_that_is_refused_is_told,
-            policies_that_never_end_are_ended,
+            policies_that_never_end_are_ended, a_global_is_told,
+            unknown_fields_are_told, a_configuration_is_checked,
+            mistakes_of_a_configuration_are_told,
             a_policy_without_bounds_is_ended, a_slow_policy_is_no_fault,
             what_is_missing_is_named, it_says_how_it_is_called])
 

@@ -201,6 +201,7 @@ def a_full_ring_drops():
     for _ in range(TRIES):
         pid = lease()["pid"]
         os.kill(pid, signal.SIGSTOP)
+        stage.timeout = 5               # it may have taken a connection
         try:
             token = lease()["token"]
             number = 0
@@ -209,6 +210,7 @@ def a_full_ring_drops():
                 stage.persist("POST", "/v1/completions", {
                     "prompt": [number] * 12000, "max_tokens": 1})
         finally:
+            stage.timeout = PATIENCE
             os.kill(pid, signal.SIGCONT)
         settle()
         if routed()["dropped"] > before:

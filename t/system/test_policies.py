@@ -64,6 +64,10 @@ class Play:
             "prompt": [1] * 40}))
         return answer["chosen"]["worker_id"], answer["reason"]
 
+    def policy(self):
+        """What the status tells of the policy."""
+        return json.loads(self.stage.call("GET", "/kv/stats"))["policy"]
+
 
 at = None                       # the Play, set by main()
 
@@ -115,6 +119,9 @@ def a_broken_edit_is_refused():
         assert at.stage.children() == before, what
         assert at.chosen() == {"w3"}, what
         assert at.routed() == ("w3", "good"), what
+        told = at.policy()
+        assert told["refused_at"] >= told["loaded"] > 0, told
+        assert why in told["refused"], (why, told)
 
 
 def a_mended_file_is_taken():
@@ -122,6 +129,8 @@ def a_mended_file_is_taken():
     at.write("return 'w1', 0, 'mended'")
     at.stage.reload()
     wait_until("only w1 is chosen", lambda: at.chosen(5) == {"w1"}, PATIENCE)
+    told = at.policy()
+    assert (told["refused"], told["refused_at"]) == ("", 0), told
 
 
 def an_edit_that_fails_costs_no_request():

@@ -5,6 +5,7 @@ import hashlib
 import random
 import signal
 import sys
+import time
 
 import msgpack
 import redis
@@ -87,6 +88,7 @@ def outage(number):
     before = at.stage.query(at.prompts[0])
     assert before == {("w1", 0): (30,) * 3, ("w2", 0): (30,) * 3}, before
     at.fleet.start(0.05)
+    begun = int(time.time())
     at.stage.stop_redis(number)
     try:
         at.stage.wait_subscribed(0)
@@ -94,6 +96,7 @@ def outage(number):
         wait_until("requests are answered without redis",
                    lambda: at.load.done > done + 20, PATIENCE)
         assert at.stage.query(at.prompts[0]) == before
+        assert at.stage.status()["redis"]["changed"] >= begun
     finally:
         at.stage.start_redis(*KEEP, "--unixsocket", at.socket)
     at.stage.wait_subscribed()

@@ -125,8 +125,8 @@ class Play:
 
 
 def documented_acl():
-    """The rules that the README has for Redis's user."""
-    text = (ROOT / "README.md").read_text()
+    """The rules that docs/configuration.md has for Redis's user."""
+    text = (ROOT / "docs" / "configuration.md").read_text()
     rules = re.search(r"ACL SETUSER router on '>secret' ((?:.*\\\n)*.*)",
                       text)[1]
     return " ".join(shlex.split(rules.replace("\\\n", " ")))
@@ -381,7 +381,7 @@ def all_move_with_the_subscription():
 # ----------------------------------------------------------------------- users
 
 def the_documented_user_is_enough():
-    """the user of the README may do all that is needed"""
+    """the documented user may do all that is needed"""
     at.works(at.plain(USER + "@"))
     log = at.stage.redis.acl_log()
     denied = [entry for entry in log if entry["username"] == "router"]

@@ -1,15 +1,19 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- Tries a policy without nginx: the program behind the command
+-- Tries policies without nginx: the program behind the command
 -- kv-router-check, which runs it in a process of its own and ends it when the
 -- time is up.
 --
 --     luajit check.lua NAME [CONF]
+--     luajit check.lua -c NGINX_CONF
 --
--- Loads the policy as resty.kv_router's new() does, and asks it as
--- router:access() does, once for each of the contexts below.  Each step is
--- named before it begins: the last line printed tells at which step a policy
--- was when the process was ended.
+-- Loads the policy as resty.kv_router's new() does, or all those of the
+-- init_by_lua_block of a configuration, which is run for that; and asks it as
+-- router:access() does, once for each of the contexts of
+-- resty.kv_router.check_contexts.  Each step is named before it begins.
+--
+-- Nothing is compiled, so that a loop that never ends can be interrupted: such a
+-- step is ended after some seconds of processor time, with a traceback.
 --
 -- The command translates these exit statuses to 0, 1 and 2.  Any other status
 -- means that the process did not come to its end, perhaps because the policy
@@ -20,11 +24,19 @@ local FINE = 10
 local FAULT = 11
 local USAGE = 12
 
+local SECONDS = 3                -- of processor time for one call of a policy
+local INSTRUCTIONS = 100000      -- of LuaJIT, between two looks at the time
+
+jit.off()
+
 local ffi = require "ffi"
 local host = require "resty.kv_router.host"
 
-local errors = 0                 -- lines that resty.kv_router.log logged
+local clock = os.clock
+local errors = 0                 -- kinds of faults
 local within_line = false
+local step                       -- what is being done, with the policy's name
+local began                      -- when, in seconds of processor time
 
 local function out(text)
     io.stdout:write(text)
@@ -32,12 +44,16 @@ local function out(text)
     within_line = text:sub(-1) ~= "\n"
 end
 
-local function fail(status, text)
+local function say(text)
     if within_line then
         out("\n")
     end
 
-    io.stderr:write("kv-router-check: ", text, "\n")
+    io.stderr:write(text, "\n")
+end
+
+local function fail(status, text)
+    say("kv-router-check: " .. text)
     os.exit(status)
 end
 
@@ -54,186 +70,50 @@ host.install(function(level, ...)
         said[1] = ""
     end
 
-    if within_line then
-        out("\n")
-    end
-
-    io.stderr:write("  ", table.concat(said), "\n")
+    say("  " .. table.concat(said))
 end)
 
+local contexts = require "resty.kv_router.check_contexts"
 local costs = require "resty.kv_router.explain".costs
 local lib = require "resty.kv_router.ffi"
-local new_random = require "resty.kv_router.random".new
-local new_request = require "resty.kv_router.request".new
+local nginx_conf = require "resty.kv_router.nginx_conf"
 local policy = require "resty.kv_router.policy"
-
-local BLOCK = 16                 -- tokens
-local WANTED = 3                 -- by default: max_tries is 2
-
-local random = new_random(1)
+local suggest = require "resty.kv_router.suggest"
 
 
--- ---- contexts ---------------------------------------------------------------
+-- ---- watching ---------------------------------------------------------------
 
-local function below(n)
-    return math.floor(random() * n)
+local function begin(what)
+    step, began = what, clock()
 end
 
 
-local function workers(n, of)
-    local list = {}
-
-    for i = 1, n do
-        list[i] = of(i)
-        list[i].worker = list[i].worker or "w" .. i
+-- Ends the process when a step takes too long, with the place where it is.
+local function watch()
+    if clock() - began < SECONDS then
+        return
     end
 
-    return list
+    debug.sethook()
+    fail(FAULT, debug.traceback(step .. ": it has run for more than " .. SECONDS
+                                .. " s: an endless loop?", 2))
 end
 
 
-local function loaded(i)
-    return { active_requests = i, active_prefills = i % 2,
-             prefill_tokens = 1000 * i, decode_blocks = 70 * i }
-end
+-- Tells of the global variables that are made from now on.  In nginx they are
+-- shared by all requests.
+local function watch_globals()
+    setmetatable(_G, {
+        __newindex = function(globals, name, value)
+            local info = debug.getinfo(2, "Sl")
 
-
-local function of_any_kind()
-    local held = below(64)
-    local state = loaded(below(30))
-
-    state.device, state.host, state.disk = held, held + below(9), held + 9
-    state.confidence_id = below(#lib.CONFIDENCES + 1)
-
-    return state
-end
-
-
-local CHAT = '{"model":"m","messages":[{"role":"user","content":"Hi"}],'
-             .. '"session_id":"s1","priority":5,"max_tokens":64,'
-             .. '"cache_salt":"tenant"}'
-
--- Each is { title, workers } with optional fields: tokens, those of the prompt
--- (1000); headers and body of the request; frequencies, the number of blocks
--- that have one; ctx, further fields of ctx.  all_roles: the workers have all
--- roles that the policy chooses from, in turn, instead of "both".
---
--- No context is without workers: nginx answers such a request with 503, and
--- asks no policy.
-local CONTEXTS = {
-    { "one worker, a prompt without tokens",
-      workers(1, function() return {} end), tokens = 0 },
-    { "one worker, which has the whole prompt",
-      workers(1, function() return { device = 62 } end) },
-    { "two workers, alike", workers(2, function() return {} end) },
-    { "one of two has the prompt, and is busy",
-      workers(2, function(i)
-          return i == 1 and { device = 60, active_requests = 40,
-                              decode_blocks = 3000 } or {}
-      end) },
-    { "nobody has the prompt", workers(4, loaded) },
-    { "three of five are equally good",
-      workers(5, function(i) return i < 4 and { device = 9 } or loaded(i) end) },
-    { "blocks in host memory and on disk alone",
-      workers(3, function(i) return { host = 10 * i, disk = 62 } end) },
-    { "blocks that are predicted",
-      workers(2, function(i) return { device = 20, predicted = 10 * i } end) },
-    { "each confidence",
-      workers(#lib.CONFIDENCES + 1, function(i)
-          return { device = 30, confidence_id = i - 1, age = i,
-                   confidence_reason = "silent" }
-      end) },
-    { "a slow start, a probe, unequal weights",
-      workers(3, function(i)
-          return { health_id = i - 1, share = i == 2 and 0.1 or 1,
-                   weight = i == 2 and 0.1 or 1000 }
-      end) },
-    { "all workers have failed",
-      workers(3, function(i) return { health_id = 2 + i } end) },
-    { "four ranks of one worker",
-      workers(4, function(i)
-          return { worker = "w1", rank = i - 1, device = i }
-      end) },
-    { "all roles that it chooses from", workers(6, loaded), all_roles = true },
-    { "what engines report, adapters, max_active",
-      workers(3, function(i)
-          return { model = "m", lora = "a,b", reported_waiting = i,
-                   reported_running = 2 * i, reported_usage = i / 3,
-                   max_active = 8 }
-      end), body = CHAT },
-    { "a prompt of 131072 tokens",
-      workers(4, function(i) return { device = 2000 * i } end),
-      tokens = 131072 },
-    { "a prompt below one block", workers(2, loaded), tokens = 7 },
-    { "a request with headers and fields", workers(4, loaded), body = CHAT,
-      headers = { ["x-session-id"] = "s1", ["x-tier"] = "batch",
-                  ["authorization"] = "Bearer 1" } },
-    { "a request whose body is no JSON, no retries",
-      workers(4, loaded), body = "no JSON",
-      ctx = { params = {}, wanted = 1 } },
-    { "128 workers, and how often blocks are asked for",
-      workers(128, of_any_kind), frequencies = 40 },
-    { "1024 workers", workers(1024, of_any_kind) },
-}
-
-
--- Gives each worker a role that the policy chooses from.
-local function assign_roles(list, bits, all)
-    local roles = {}
-
-    for id, bit in ipairs { lib.ROLE_BITS.both, lib.ROLE_BITS.prefill,
-                            lib.ROLE_BITS.decode }
-    do
-        if bits % (2 * bit) >= bit then
-            roles[#roles + 1] = id - 1
+            errors = errors + 1
+            say("  " .. info.short_src .. ":" .. info.currentline
+                .. ': the variable "' .. tostring(name) .. '" is global, and so '
+                .. 'shared by all requests: write "local" before it')
+            rawset(globals, name, value)
         end
-    end
-
-    for i, given in ipairs(list) do
-        given.role_id = roles[(all or roles[1] > 0) and i % #roles + 1 or 1]
-    end
-end
-
-
--- Makes the ctx that pick() is given, see resty.kv_router.policy.
-local function context(case, bits)
-    local tokens = case.tokens or 1000
-    local n = math.floor(tokens / BLOCK)
-    local match = { block_size = BLOCK, prompt_tokens = tokens,
-                    prompt_blocks = n }
-    local list = case[2]
-
-    assign_roles(list, bits, case.all_roles)
-
-    for _, given in ipairs(list) do
-        given.additional_blocks = math.ceil(tokens / BLOCK)
-    end
-
-    if n > 0 then
-        match.hashes = ffi.new("uint64_t[?]", n)
-
-        for i = 0, n - 1 do
-            match.hashes[i] = below(2^31) * 0x9e3779b97f4a7c15ULL
-        end
-    end
-
-    if case.frequencies then
-        match.nfrequencies = case.frequencies
-        match.frequencies = ffi.new("uint32_t[?]", case.frequencies, 7)
-    end
-
-    host.request = { method = "POST", uri = "/v1/chat/completions",
-                     headers = case.headers,
-                     body = case.body or '{"prompt":"Hi"}' }
-
-    local ctx = policy.context(host.match(list, match), new_request(),
-                               nil, random, lib.now_us() / 1e6, WANTED)
-
-    for key, value in pairs(case.ctx or {}) do
-        ctx[key] = value
-    end
-
-    return ctx
+    })
 end
 
 
@@ -270,7 +150,76 @@ local function ask(self, ctx)
 end
 
 
+-- Without workers any answer will do, and an error, too: but there must be one.
+local function ask_without_workers(self, title)
+    out(" " .. title .. ": ")
+    pcall(self.pick, self, contexts.make(contexts.empty(), self.roles))
+    out("ended\n")
+end
+
+
+local function try(self)
+    local n, slowest, slow_picks, before = 0, 0, 0, errors
+
+    contexts.each(function(case, drawn)
+        n = n + 1
+
+        local title = n .. " " .. case[1]
+        local known = errors
+
+        if not drawn then
+            out(" " .. title .. ": ")
+        end
+
+        begin('policy "' .. self.name .. '", context ' .. title)
+
+        local took, slow, chosen = ask(self, contexts.make(case, self.roles))
+
+        slowest = math.max(slowest, took)
+        slow_picks = slow_picks + (slow and 1 or 0)
+
+        if drawn and errors > known then
+            out(" " .. title .. ": ")
+        end
+
+        if not drawn or errors > known then
+            out(string.format("%s%s, %.2f ms%s\n", within_line and "" or "   ",
+                              chosen, took / 1000, slow and ", SLOW" or ""))
+        end
+    end)
+
+    begin('policy "' .. self.name .. '", no workers')
+    ask_without_workers(self, "no workers")
+
+    out(string.format("%d contexts, kinds of faults: %d, picks over 10 ms: "
+                      .. "%d, the slowest: %.2f ms\n", n + 1, errors - before,
+                      slow_picks, slowest / 1000))
+end
+
+
+-- ---- one policy -------------------------------------------------------------
+
+-- CONF: a table in Lua, or the name of a file with an object in JSON.
 local function settings(text)
+    if text:find("%.json$") then
+        local file, err = io.open(text)
+
+        if not file then
+            fail(USAGE, "CONF: " .. err)
+        end
+
+        local ok, conf = pcall(require("cjson").decode, file:read("*a"))
+
+        file:close()
+
+        if not ok or type(conf) ~= "table" then
+            fail(USAGE, "CONF: " .. text .. " is no JSON object: "
+                        .. tostring(conf))
+        end
+
+        return conf
+    end
+
     local chunk, err = loadstring("return " .. text, "=CONF")
 
     if not chunk then
@@ -296,39 +245,190 @@ local function load(name, conf)
     end
 
     if not ok or not self then
-        fail(FAULT, err .. (err:find("unknown policy", 1, true)
-                            and ": it is in no folder of the Lua path, "
-                                .. package.path or ""))
+        fail(FAULT, err)
     end
 
     return self
 end
 
 
-local function main(name, text)
+local function try_one(name, text)
     local conf = text and settings(text)
 
     out('policy "' .. name .. '"\n load: ')
+    begin('policy "' .. name .. '", load')
+    watch_globals()
 
     local self = load(name, conf)
-    local slowest, slow_picks = 0, 0
 
     out("ok\n")
+    try(self)
+end
 
-    for i, case in ipairs(CONTEXTS) do
-        out(string.format(" %d %s: ", i, case[1]))
 
-        local took, slow, chosen = ask(self, context(case, self.roles))
+-- ---- those of a configuration -----------------------------------------------
 
-        slowest = math.max(slowest, took)
-        slow_picks = slow_picks + (slow and 1 or 0)
-        out(string.format("%s%s, %.2f ms%s\n", within_line and "" or "   ",
-                          chosen, took / 1000, slow and ", SLOW" or ""))
+-- What resty.kv_router needs of nginx to be loaded, and to make routers.
+local function stand_in()
+    local none = setmetatable({}, { __index = function() return function() end
+                                    end })
+
+    package.loaded["resty.core"] = true
+    package.loaded["resty.core.base"] = { get_request = function() end }
+    package.loaded["ngx.balancer"] = none
+    package.loaded["ngx.semaphore"] = {
+        new = function() return { count = function() return 0 end } end
+    }
+
+    ffi.C = setmetatable({
+        ngx_http_kv_router_ffi_defined = function() return 1 end,
+        ngx_http_kv_router_ffi_version = function() return lib.VERSION end,
+    }, { __index = none })
+end
+
+
+local function conf_fault(directive, text)
+    fail(FAULT, directive.file .. ":" .. directive.line .. ": " .. text)
+end
+
+
+-- The names of the zones that are defined.
+local function zones_of(directives)
+    local zones = {}
+
+    for _, directive in ipairs(nginx_conf.named(directives, "kv_router_zone")) do
+        for _, parameter in ipairs(directive) do
+            zones[#zones + 1] = parameter:match("^zone=([^:]*)")
+        end
     end
 
-    out(string.format("%d contexts, kinds of faults: %d, picks over 10 ms: "
-                      .. "%d, the slowest: %.2f ms\n", #CONTEXTS, errors,
-                      slow_picks, slowest / 1000))
+    return zones
+end
+
+
+-- Modules are looked for where lua_package_path says.
+local function set_path(directives)
+    for _, directive in ipairs(nginx_conf.named(directives,
+                                                "lua_package_path"))
+    do
+        local theirs = (directive[1] or ""):gsub(";;$", "")
+
+        package.path = theirs .. ";" .. package.path
+    end
+end
+
+
+-- The code of init_by_lua_block or init_by_lua_file, or nil.
+local function init_of(directives)
+    local directive = nginx_conf.named(directives, "init_by_lua_block")[1]
+
+    if directive then
+        return directive, loadstring(directive.lua, "@" .. directive.file)
+    end
+
+    directive = nginx_conf.named(directives, "init_by_lua_file")[1]
+
+    if directive then
+        return directive, loadfile(directive[1])
+    end
+
+    return nil
+end
+
+
+local function try_all(file)
+    local directives, err = nginx_conf.read(file)
+
+    if not directives then
+        fail(FAULT, err)
+    end
+
+    local zones = zones_of(directives)
+    local names, loaded_ones = {}, {}
+
+    for _, name in ipairs(zones) do
+        names[name] = true
+    end
+
+    set_path(directives)
+    stand_in()
+
+    local kv = require "resty.kv_router"
+    local new, load_policy = kv.new, policy.load
+    local zone, loading
+
+    -- not those that a policy loads in turn
+    function policy.load(...)
+        local outer = loading
+
+        loading = true
+
+        local loaded, wrong = load_policy(...)
+
+        loading = outer
+
+        if loaded and not outer then
+            loaded_ones[#loaded_ones + 1] = { zone, loaded }
+        end
+
+        return loaded, wrong
+    end
+
+    -- ends in a tail call: errors name the line that calls kv.new()
+    function kv.new(name, ...)
+        if type(name) == "string" and not names[name] then
+            error('there is no kv_router_zone "' .. name .. '"'
+                  .. suggest.among(name, zones), 2)
+        end
+
+        zone = name
+
+        return new(name, ...)
+    end
+
+    local directive, chunk, wrong = init_of(directives)
+
+    if not directive then
+        fail(FAULT, file .. " has no init_by_lua_block and no init_by_lua_file, "
+                    .. "where kv.new() is called")
+    end
+
+    if not chunk then
+        conf_fault(directive, directive.name .. ": " .. wrong)
+    end
+
+    out(directive.file .. ":" .. directive.line .. " " .. directive.name .. ": ")
+    begin(directive.name)
+
+    local ok, failed = xpcall(chunk, debug.traceback)
+
+    if not ok then
+        conf_fault(directive, directive.name .. ": " .. tostring(failed))
+    end
+
+    out(#loaded_ones .. " routers\n")
+    watch_globals()
+
+    if #loaded_ones == 0 then
+        conf_fault(directive, directive.name .. " calls kv.new() nowhere")
+    end
+
+    for _, one in ipairs(loaded_ones) do
+        out('zone "' .. one[1] .. '", policy "' .. one[2].name .. '"\n')
+        try(one[2])
+    end
+end
+
+
+local function main(first, second)
+    begin("start")
+    debug.sethook(watch, "", INSTRUCTIONS)
+
+    if first == "-c" then
+        try_all(second)
+    else
+        try_one(first, second)
+    end
 
     os.exit(errors > 0 and FAULT or FINE)
 end

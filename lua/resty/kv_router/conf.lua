@@ -3,6 +3,7 @@
 -- Checks the tables of settings that people write.
 
 
+local among = require "resty.kv_router.suggest".among
 local pairs = pairs
 local tostring = tostring
 local type = type
@@ -42,6 +43,18 @@ local function value(name, given, spec)
 end
 
 
+local function unknown(name, specs)
+    local names = {}
+
+    for known in pairs(specs) do
+        names[#names + 1] = known
+    end
+
+    return 'unknown setting "' .. tostring(name) .. '"'
+           .. among(tostring(name), names)
+end
+
+
 -- Returns a table with every setting of specs: those given, and from base (a
 -- table of complete settings) or spec.default the others.  nil and a sentence
 -- when a setting is unknown, of the wrong type or out of range.
@@ -67,7 +80,7 @@ function _M.check(given, specs, base)
         local spec = specs[name]
 
         if not spec then
-            return nil, 'unknown setting "' .. tostring(name) .. '"'
+            return nil, unknown(name, specs)
         end
 
         local checked, err = value(name, v, spec)

@@ -7,11 +7,13 @@
 
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
+local suggest = require "resty.kv_router.suggest"
 
 local C = ffi.C
 local ffi_new = ffi.new
 local ffi_string = ffi.string
 local find = string.find
+local gmatch = string.gmatch
 local lower = string.lower
 local pcall = pcall
 
@@ -30,6 +32,8 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     uint32_t rung, uint32_t why);
 void ngx_http_kv_router_ffi_engine(void *zone,
     ngx_http_kv_router_engine_t *out);
+int ngx_http_kv_router_ffi_defined(const unsigned char *name, size_t len,
+    char *names, size_t size);
 void ngx_http_kv_router_ffi_probe(const unsigned char *name, size_t len,
     int automatic);
 uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
@@ -109,6 +113,34 @@ function _M.probe(name, automatic)
     if ok and found == lib.VERSION then
         C.ngx_http_kv_router_ffi_probe(name, #name, automatic and 1 or 0)
     end
+end
+
+
+-- Why no router can be made for the zone of that name: the configuration that is
+-- being read, or was the last one, has none; or nil.  Nil also when the module
+-- is another version or not there.
+function _M.no_zone(name)
+    local ok, found = pcall(version)
+    local size = 1024
+
+    if not ok or found ~= lib.VERSION then
+        return nil
+    end
+
+    local names = ffi_new("char[?]", size)
+
+    if C.ngx_http_kv_router_ffi_defined(name, #name, names, size) ~= 0 then
+        return nil
+    end
+
+    local list = {}
+
+    for zone in gmatch(ffi_string(names), "[^,]+") do
+        list[#list + 1] = zone
+    end
+
+    return 'there is no kv_router_zone "' .. name .. '"'
+           .. suggest.among(name, list)
 end
 
 

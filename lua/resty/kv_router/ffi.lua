@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 21               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 22               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -25,6 +25,7 @@ local ffi_string = ffi.string
 local metatype = ffi.metatype
 local pcall = pcall
 local tonumber = tonumber
+local tostring = tostring
 local type = type
 local typeof = ffi.typeof
 
@@ -286,58 +287,55 @@ local function known(number)
     return number >= 0 and number or nil
 end
 
+local FIELDS = "worker, rank, device, host, disk, predicted, active_requests, "
+               .. "active_prefills, prefill_tokens, decode_blocks, "
+               .. "waiting_requests, running_requests, kv_usage, health, lora, "
+               .. "additional_blocks, weight, share, max_active, role, engine, "
+               .. "confidence, confidence_id, confidence_reason, age, address, "
+               .. "model, holder, generation"
+
 metatype("ngx_http_kv_router_candidate_t", {
     __index = function(self, key)
         if key == "worker" then
             return ffi_string(self.worker_data, self.worker_len)
-        end
 
-        if key == "address" then
+        elseif key == "address" then
             return ffi_string(self.address_data, self.address_len)
-        end
 
-        if key == "model" then
+        elseif key == "model" then
             return ffi_string(self.model_data, self.model_len)
-        end
 
-        if key == "lora" then
+        elseif key == "lora" then
             return self.lora_len > 0
                    and ffi_string(self.lora_data, self.lora_len) or nil
-        end
 
-        if key == "role" then
+        elseif key == "role" then
             return ROLES[self.role_id]
-        end
 
-        if key == "health" then
+        elseif key == "health" then
             return HEALTHS[self.health_id]
-        end
 
-        if key == "engine" then
+        elseif key == "engine" then
             return ENGINES[self.engine_id]
-        end
 
-        if key == "confidence" then
+        elseif key == "confidence" then
             return CONFIDENCES[self.confidence_id]
-        end
 
-        if key == "confidence_reason" then
+        elseif key == "confidence_reason" then
             return ffi_string(self.reason_text)
-        end
 
-        if key == "waiting_requests" then
+        elseif key == "waiting_requests" then
             return known(self.reported_waiting)
-        end
 
-        if key == "running_requests" then
+        elseif key == "running_requests" then
             return known(self.reported_running)
-        end
 
-        if key == "kv_usage" then
+        elseif key == "kv_usage" then
             return known(self.reported_usage)
         end
 
-        return nil
+        error('a candidate has no field "' .. tostring(key) .. '": it has '
+              .. FIELDS, 2)
     end
 })
 

@@ -36,7 +36,8 @@
 -- WHAT pick() IS GIVEN
 --
 --     ctx.candidates            a list: #candidates, candidates[1] and so on,
---                               nil beyond.  Each has
+--                               nil beyond.  Reading a field that a candidate
+--                               does not have is an error.  Each has
 --         worker, rank          id (string), data-parallel rank (number)
 --         device, host, disk    blocks of the prompt cached there; cumulative:
 --                               device <= host <= disk
@@ -119,9 +120,19 @@
 -- Nothing ends a pick() that never ends: the command kv-router-check finds it
 -- before nginx does.
 --
--- A policy may ask another one: load() it in new(), then call its pick(), or
+-- A policy may ask another one: load() it in new(), then return its pick(ctx), or
 -- ask() when its answer has to be looked at; resty.kv_router.subset lets it
 -- choose among some of the candidates.
+--
+--     local policy = require "resty.kv_router.policy"
+--
+--     function _M.new()
+--         return setmetatable({ other = assert(policy.load("kv_cost")) }, mt)
+--     end
+--
+--     function _M:pick(ctx)
+--         return self.other:pick(ctx)
+--     end
 
 
 local ffi = require "ffi"
@@ -129,10 +140,12 @@ local least_loaded = require "resty.kv_router.policy.least_loaded"
 local lib = require "resty.kv_router.ffi"
 local log = require "resty.kv_router.log"
 local matches = require "resty.kv_router.matches"
+local suggest = require "resty.kv_router.suggest"
 
 local ERR = ngx.ERR
 local WARN = ngx.WARN
 local ffi_new = ffi.new
+local concat = table.concat
 local error = error
 local find = string.find
 local format = string.format
@@ -172,13 +185,37 @@ local _M = {}
 
 local OURS = "resty.kv_router.policy."
 
+-- The policies that come with nginx-kv-router.
+_M.NAMES = {
+    "affinity_gate", "cache_aware", "disaggregated", "kv_cost", "least_loaded",
+    "lmetric", "p2c", "prefix_hash", "random", "round_robin", "session",
+    "weighted",
+}
+
 local SLOW = 10000               -- microseconds
 
+local NOTHING = "nothing: pick() must return a worker's id, the number of a "
+                .. "candidate, or a list of such numbers"
 local YIELDED = "it yielded, which a policy may not"
 local ABORTED = "its thread was aborted"
 
 
 -- ---- loading ----------------------------------------------------------------
+
+-- No module has the policy's name.  err: of require().
+local function unknown(name, module, err)
+    local text = 'unknown policy "' .. name .. '"'
+
+    if module ~= name then
+        return text .. suggest.among(name, _M.NAMES) .. '; a module of your own '
+               .. 'has a dot in its name, as "acme.' .. name .. '"'
+    end
+
+    return text .. ": no file of lua_package_path has it: "
+           .. concat({ match(err, "no file '([^']*)'.-no file '([^']*)'") }, ", ")
+           .. ", ..."
+end
+
 
 local function named(name, conf)
     local module = name
@@ -193,7 +230,7 @@ local function named(name, conf)
         loaded = tostring(loaded)
 
         if find(loaded, "module '" .. module .. "' not found", 1, true) then
-            return nil, 'unknown policy "' .. name .. '"'
+            return nil, unknown(name, module, loaded)
         end
 
         return nil, 'policy "' .. name .. '": ' .. loaded
@@ -252,10 +289,19 @@ end
 local others = 0
 
 
+-- The method pick() of what load() returns: asks the policy, and returns what it
+-- returns.
+local function pick(self, ctx)
+    local policy = self.policy
+
+    return policy.pick(policy, ctx)
+end
+
+
 -- Loads the policy of that name, or takes the table; conf: settings for a
--- named one.  Returns { name, policy, pick, done, roles, apart }, roles as the
--- bits of ffi.ROLE_BITS; apart: it is, or asks, one that is not ours; or nil
--- and a sentence.
+-- named one.  Returns an object with the method pick(ctx) and the fields name,
+-- policy, done, roles, apart: roles as the bits of ffi.ROLE_BITS; apart: it is,
+-- or asks, one that is not ours; or nil and a sentence.
 function _M.load(what, conf)
     local before = others
     local policy, err, name
@@ -302,7 +348,7 @@ function _M.load(what, conf)
         others = others + 1
     end
 
-    return { name = name, policy = policy, pick = policy.pick,
+    return { name = name, policy = policy, pick = pick,
              done = policy.done, roles = roles, apart = others > before }
 end
 
@@ -502,6 +548,10 @@ local function resolve(candidates, a, b, reason, plan)
         return 1
     end
 
+    if a == nil then
+        return nil, NOTHING
+    end
+
     if type(a) ~= "string" then
         return nil, "a worker that is a " .. type(a)
     end
@@ -618,7 +668,7 @@ end
 -- candidate numbers, from 1, good until the next call, its length, the reason
 -- and the plan; raises an error when the answer is none.
 function _M.ask(self, ctx)
-    local a, b, reason, plan = self.pick(self.policy, ctx)
+    local a, b, reason, plan = self:pick(ctx)
     local k, err = resolve(ctx.candidates, a, b, reason, plan)
 
     if not k then
@@ -639,7 +689,7 @@ end
 -- nil, and true when pick() took over 10 ms.
 function _M.decide(self, ctx)
     local started = now_us()
-    local ok, a, b, reason, plan = run(self, self.pick, ctx)
+    local ok, a, b, reason, plan = run(self, self.policy.pick, ctx)
     local took = now_us() - started
     local slow = took > SLOW
 
@@ -664,7 +714,7 @@ function _M.decide(self, ctx)
         end
 
         complain(self, "pick", match(err, "^[^%d\"]*"), "it returned " .. err
-                 .. "\nstack traceback:\n\t" .. place(self.pick)
+                 .. "\nstack traceback:\n\t" .. place(self.policy.pick)
                  .. ": in function 'pick'")
 
     else

@@ -22,6 +22,8 @@ ffi.cdef [[
 void ngx_http_kv_router_ffi_policy(const unsigned char *name, size_t len,
     const unsigned char *policy, size_t policy_len, const unsigned char *conf,
     size_t conf_len);
+void ngx_http_kv_router_ffi_not_made(const unsigned char *name, size_t len,
+    const unsigned char *why, size_t why_len);
 void ngx_http_kv_router_ffi_tokenized(void *zone, double us);
 void ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone);
 void ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone);
@@ -63,6 +65,18 @@ function _M.policy(zone_name, policy_name, conf)
 
         C.ngx_http_kv_router_ffi_policy(zone_name, #zone_name, policy_name,
                                         #policy_name, text, #text)
+    end
+end
+
+
+-- A router of the zone of that name can't be made: where that refuses a reload,
+-- the status of what goes on tells why.  Does nothing when the module is
+-- another version or not there.
+function _M.refused(zone_name, why)
+    local ok, found = pcall(version)
+
+    if ok and found == lib.VERSION then
+        C.ngx_http_kv_router_ffi_not_made(zone_name, #zone_name, why, #why)
     end
 end
 

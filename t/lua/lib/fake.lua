@@ -7,7 +7,6 @@ local ffi = require "ffi"
 local host = require "resty.kv_router.host"
 
 local error = error
-local pairs = pairs
 local setmetatable = setmetatable
 
 
@@ -147,6 +146,10 @@ function _M.c.question(_, what)
     _M.asked[what] = (_M.asked[what] or 0) + 1
 end
 
+function _M.c.defined()
+    return 1
+end
+
 -- for the status alone
 function _M.c.policy() end
 function _M.c.tokenized() end
@@ -199,20 +202,9 @@ function _M.dict(name)
 end
 
 
--- What pick() is given, for candidates as above.  Seeded.  The request has
--- neither headers nor fields.
-function _M.ctx(list, match, more)
-    local random = require "resty.kv_router.random"
-    local policy = require "resty.kv_router.policy"
-    local request = { headers = {}, fields = {} }
-    local ctx = policy.context(_M.match(list, match), request, nil,
-                               random.new(42), 100, 3)
-
-    for key, value in pairs(more or {}) do
-        ctx[key] = value
-    end
-
-    return ctx
+-- What pick() is given, see resty.kv_router.testing.
+function _M.ctx(...)
+    return require("resty.kv_router.testing").ctx(...)
 end
 
 

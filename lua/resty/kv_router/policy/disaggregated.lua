@@ -240,7 +240,7 @@ end
 -- "no pair" when there is nobody to prefill, or to generate.
 function _M:pick(ctx)
     if select(self, ctx, GENERATES) == 0 then
-        local list, k = self.decode.pick(self.decode.policy, ctx)
+        local list, k = self.decode:pick(ctx)
 
         return list, k, "no pair", alone(self)
     end

@@ -124,7 +124,7 @@ function _M:pick(ctx)
     local id = _M.id_of(ctx.request, conf.header, conf.field)
 
     if not id then
-        return next.pick(next.policy, ctx)
+        return next:pick(ctx)
     end
 
     local candidates = ctx.candidates
