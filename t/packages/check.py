@@ -19,7 +19,6 @@ sys.path[:0] = [str(ROOT / "demo"), str(Path(__file__).resolve().parent)]
 
 # pylint: disable=wrong-import-position
 import tap                                                      # noqa: E402
-from fleet import http                                          # noqa: E402
 from processes import free_port, wait_until                     # noqa: E402
 from root import Root, can_be_made                              # noqa: E402
 from worker import Worker                                       # noqa: E402
@@ -37,11 +36,11 @@ user = None                     # the root of the new user, in bookworm
 
 
 def readme_commands(title):
-    """The lines of the first shell block of README's section."""
+    """The lines of the shell blocks of README's section."""
     text = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)",
                      (ROOT / "README.md").read_text(), re.M | re.S)[1]
-    block = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
-    return [line.strip() for line in block.splitlines() if line.strip()]
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+    return [line for line in "".join(blocks).splitlines() if line]
 
 
 def source(root):
@@ -56,45 +55,51 @@ def built(root):
     return sorted((root.path / "root/nginx-kv-router/build/deb").glob("*.deb"))
 
 
-def routed(root, name):
-    """Two turns of a chat through nginx in the root: a line of its log."""
+def routed(root, name, folder):
+    """README's quick start in a folder of the root, with free ports, and its
+    last request until it is routed by overlap: a line of nginx's log."""
+    start, *chats = readme_commands("Quick start")
+    assert start.startswith("nginx -c") and len(chats) > 1, (start, chats)
     workers = [Worker(f"{name}-w{number}", directory,
                       "--prefill-us-per-token", "1",
                       "--decode-us-per-token", "100") for number in (1, 2)]
-    nginx = None
+    begun = False
     try:
         for worker in workers:
             worker.wait_ready()
         port = free_port()
-        text = (root.path / EXAMPLES / "alone.conf").read_text()
+        config = root.path / folder.lstrip("/") / "conf/alone.conf"
+        text = config.read_text()
         for old, new in (("listen  8080;", f"listen  127.0.0.1:{port};"),
                          ("127.0.0.1:8001", workers[0].address),
                          ("127.0.0.1:8002", workers[1].address)):
             assert text.count(old) == 1, old
             text = text.replace(old, new)
-        (root.path / "etc/nginx/alone.conf").write_text(text)
-        nginx = root.start(f"{name}-nginx", "nginx", "-c",
-                           "/etc/nginx/alone.conf", "-g", "daemon off;")
+        config.write_text(text)
         log = root.path / "var/log/nginx/access.log"
         log.write_text("")
-        url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        chat = [{"role": "user", "content": "What is a KV cache? " * 20}]
-        wait_until("nginx", lambda: (nginx.check_alive(),
-                                     http("GET", url[:-16] + "models"))[1])
-        cached = []
+        begun = True
+        root.run("sh", "-ec", start, cwd=folder)
+
+        def ask(line):
+            return root.run("sh", "-ec", line.replace(
+                "127.0.0.1:8080", f"127.0.0.1:{port}"))[1]
+
+        for line in chats[:-1]:
+            assert "choices" in ask(line), log.read_text()
 
         def overlap():
-            answer = http("POST", url, {"messages": chat, "max_tokens": 4})
-            cached.append(re.search(rb'"cached_tokens": *(\d+)', answer))
-            lines = log.read_text().splitlines()
-            return lines and re.search(r"chat/completions .* overlap=[1-9]",
-                                       lines[-1]) and lines[-1]
-        line = wait_until("a request that is routed by overlap", overlap)
-        assert cached[-1] and int(cached[-1][1]) > 0, cached[-1]
-        return line
+            cached = re.search(r'"cached_tokens": *(\d+)', ask(chats[-1]))
+            last = (log.read_text().splitlines() or [""])[-1]
+            found = re.search(r"chat/completions .* overlap=[1-9]", last)
+            assert not found or int(cached[1]) > 0, (last, cached)
+            return found and f"{last} cached_tokens={cached[1]}"
+        return wait_until("a request that is routed by overlap", overlap)
     finally:
-        if nginx:
-            nginx.stop()
+        if begun:
+            pid = root.path / "run/nginx.pid"
+            root.run("nginx", "-s", "stop", check=False)
+            wait_until("nginx to end", lambda: not pid.exists())
         for worker in workers:
             worker.stop()
 
@@ -117,7 +122,7 @@ def a_user_gets_there():
                      cwd="/root/nginx-kv-router")
     installed = time.monotonic() - begun
     packages["bookworm"] = built(user)
-    line = routed(user, "user")
+    line = routed(user, "user", "/root/nginx-kv-router")
     print(f"# {installed:.0f} s to install, {time.monotonic() - begun:.0f} s "
           f"to a request that was routed by overlap:\n# {line}")
     confidence = re.search("confidence=([A-Z]+)", line)[1]
@@ -161,12 +166,12 @@ def lives(suite):
         raise tap.Skip(f"no packages were built for {suite}")
     root = Root(suite, build / "roots", directory / f"life-{suite}")
     try:
-        (root.path / "root/first").mkdir()
+        (root.path / "root/first/conf").mkdir(parents=True)
         for path in packages[suite]:
             shutil.copy(path, root.path / "root/first")
         root.apt("update")
-        root.apt("install", *(f"./first/{path.name}"
-                              for path in packages[suite]))
+        root.apt("install", "curl", *(f"./first/{path.name}"
+                                      for path in packages[suite]))
         root.run("nginx", "-t")
         assert "kv-relay" in root.run("kv-relay", "--version")[1]
         root.run("kv-router-check", "kv_cost")
@@ -176,9 +181,12 @@ def lives(suite):
                             "nginx")[1]
         (abi,) = re.findall(r"nginx-abi-[\w.-]+", module)
         assert abi in provided, (module, provided)
-        routed(root, f"first-{suite}")
+        shutil.copy(root.path / EXAMPLES / "alone.conf",
+                    root.path / "root/first/conf")
+        routed(root, f"first-{suite}", "/root/first")
 
         later(root.path / "root/later", packages[suite])
+        (root.path / "root/later/conf").mkdir()
         root.apt("install", *(f"./later/{path.name}"
                               for path in packages[suite]))
         version = root.run("dpkg-query", "-W", "-f", "${Version}",
@@ -186,7 +194,9 @@ def lives(suite):
         assert version == LATER, version
         root.run("nginx", "-t")
         assert (root.path / LINK.lstrip("/")).is_symlink(), LINK
-        routed(root, f"later-{suite}")
+        shutil.copy(root.path / EXAMPLES / "alone.conf",
+                    root.path / "root/later/conf")
+        routed(root, f"later-{suite}", "/root/later")
 
         names = [path.name.split("_")[0] for path in packages[suite]]
         root.apt("remove", *names)
