@@ -77,7 +77,7 @@ class Stage:
                                  port=self.redis_port)
         self.redis_server = self.nginx = None
         self.logs = []                  # error logs of nginx, all runs
-        self.timeout = PATIENCE         # of a request
+        self.patience = PATIENCE        # seconds that a request may take
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -316,7 +316,7 @@ class Stage:
     def call(self, method, path, body=None):
         """One request on a new connection; OSError unless it is a 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port,
-                                                timeout=self.timeout)
+                                                timeout=self.patience)
         try:
             connection.request(method, path, None if body is None
                                else json.dumps(body))

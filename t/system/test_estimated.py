@@ -201,7 +201,7 @@ def a_full_ring_drops():
     for _ in range(TRIES):
         pid = lease()["pid"]
         os.kill(pid, signal.SIGSTOP)
-        stage.timeout = 5               # it may have taken a connection
+        stage.patience = 5               # it may have taken a connection
         try:
             token = lease()["token"]
             number = 0
@@ -210,7 +210,7 @@ def a_full_ring_drops():
                 stage.persist("POST", "/v1/completions", {
                     "prompt": [number] * 12000, "max_tokens": 1})
         finally:
-            stage.timeout = PATIENCE
+            stage.patience = PATIENCE
             os.kill(pid, signal.SIGCONT)
         settle()
         if routed()["dropped"] > before:
