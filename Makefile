@@ -578,7 +578,8 @@ install: all
 	install -D -m 644 relay/README.md \
 	    "$(DESTDIR)$(DOC_DIR)/relay/README.md"
 	install -m 644 README.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
-	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md \
+	    docs/openapi.json
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib/grafana" \
 	    contrib/grafana/*.json

@@ -19,6 +19,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import jsonschema
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "demo"))
 
@@ -449,6 +451,50 @@ def the_calls_of_the_api_are_documented():
     assert not missing, missing
 
 
+def the_api_is_that_of_openapi():
+    """docs/openapi.json has every call, and the answers are as it says"""
+    api = json.loads((ROOT / "docs/openapi.json").read_text())
+    calls = {(method.upper(), path) for path, item in api["paths"].items()
+             for method in item if method != "parameters"}
+    told = json.loads(at.send("GET", "/kv/nothing")[1])["error"]
+    names = {"ID": "{id}", "ZONE": "{zone}"}
+    assert calls == {
+        (method, "/" + "/".join(names.get(part, part)
+                                for part in path.split("/")))
+        for method, path in re.findall(r"(GET|POST|PUT|DELETE) ([\w/]+)",
+                                       told)}, (calls, told)
+    order = ["putWorker", "events", "drainWorker", "deleteWorker"]
+    ask = {item["operationId"]: (method.upper(), path, item)
+           for path, items in api["paths"].items()
+           for method, item in items.items() if method != "parameters"}
+    for name in [*order[:2], *(set(ask) - set(order)), *order[2:]]:
+        method, path, call = ask[name]
+        path = path.replace("{id}", "w3").replace("{zone}", "none")
+        bodies = call.get("requestBody", {}).get("content", {})
+        example = bodies.get("application/json", {}).get("example")
+        conforms(api, name, call, at.send(
+            method, "/kv" + path, None,
+            None if example is None else json.dumps(example)))
+        if bodies and name != "route":  # what is no JSON goes by load there
+            answer = at.send(method, "/kv" + path, None, "{")
+            assert 400 <= answer[0] < 500, (name, answer)
+            conforms(api, name, call, answer)
+
+
+def conforms(api, name, call, answer):
+    """Not a test: an answer is one that the call has, by its schema."""
+    status, text = answer
+    assert str(status) in call["responses"], (name, status, text)
+    response = call["responses"][str(status)]
+    if "$ref" in response:
+        response = api["components"]["responses"][
+            response["$ref"].rpartition("/")[2]]
+    (kind, content), = response["content"].items()
+    body = json.loads(text) if kind == "application/json" else text
+    jsonschema.Draft202012Validator(
+        {**content["schema"], "components": api["components"]}).validate(body)
+
+
 def the_publisher_publishes():
     """the publisher in Python feeds the index, and its worker is EXACT"""
     (program,) = blocks("python", section("Feeding events"))
@@ -589,6 +635,7 @@ def main():
             the_synopsis_runs,
             the_api_answers_as_documented,
             the_calls_of_the_api_are_documented,
+            the_api_is_that_of_openapi,
             the_publisher_publishes,
             the_sample_policy_decides,
             the_policy_decides,
