@@ -362,6 +362,22 @@ def links_lead_somewhere():
     assert not wrong and seen > 100, (seen, wrong)
 
 
+def sentences_are_short():
+    """sentences of the pages have 20 words on average, or fewer"""
+    page = at.directory / "sentences.md"
+    page.write_text("# A title of no account\n\nOne two three. Four (five) "
+                    "six seven,\neight nine? `ten` eleven\n\n| a | b |\n\n"
+                    "```\nno words\n```\n* Twelve thirteen.\n")
+
+    def counted(*pages):
+        return subprocess.run([ROOT / "util/sentences", *pages], check=True,
+                              capture_output=True, text=True).stdout
+    assert "    4 sentences,  3.2 words,  0.0 % over 25" in counted(page), \
+        counted(page)
+    told = counted(*(ROOT / name for name in PAGES)).splitlines()[-1]
+    assert float(re.search(r"([\d.]+) words", told)[1]) <= 20, told
+
+
 def the_quick_start_is_accepted():
     """the nginx.conf of the quick start is accepted by nginx -t"""
     (text,) = blocks("nginx", section("Quick start"))
@@ -626,6 +642,7 @@ def main():
         return tap.run([
             names_are_documented,
             links_lead_somewhere,
+            sentences_are_short,
             failures_are_named,
             the_relays_run,
             the_quick_start_is_accepted,
