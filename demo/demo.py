@@ -87,7 +87,7 @@ def print_rungs(summaries, fleet):
           "proven it;\n  remote: an engine was asked; load: by load, without "
           "token ids)")
     if fleet.kind.unknown:
-        model = fleet.status("unknown")["model"]
+        model = fleet.status("unknown")["local_model"]
         print(f"Another zone's model is {model['state']}: {model['why']}; "
               f"such chats go the other ways.")
     print()

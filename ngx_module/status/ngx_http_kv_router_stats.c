@@ -708,7 +708,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     }
 
     if (zone->model) {
-        ngx_http_kv_router_gen_key(g, "model");
+        ngx_http_kv_router_gen_key(g, "local_model");
         ngx_http_kv_router_model_json(zone, g);
     }
 

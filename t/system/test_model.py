@@ -274,7 +274,7 @@ def files_of_others():
 def texts():
     """texts become token ids in the process, short and long ones"""
     with Router("texts", [directory("good")]) as router:
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert model["state"] == "ready", model
         assert model["conversations_compared"], model
         assert model["strings_compared"] == 2100, model
@@ -283,7 +283,7 @@ def texts():
         assert int(blocks) > 5, blocks
         route, blocks = router.ask({"model": "m", "prompt": "word " * 200000})
         assert route.startswith("local "), (route, router.log())
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert model["texts"]["done"] == 2, model
         assert model["slices"] > 2, model
         page = router.get("/status/z0?format=prometheus")
@@ -339,7 +339,7 @@ def chats():
         assert "unsupported: " in router.log()
         assert router.ask({"messages": [{"role": 7}]}, path)[0] in (
             "load raised", "load unsupported")
-        texts_ = router.status()["model"]["texts"]
+        texts_ = router.status()["local_model"]["texts"]
         assert texts_["done"] == 3, texts_
         assert texts_["unsupported"] + texts_["raise"] == 3, texts_
 
@@ -352,7 +352,7 @@ def refusals():
         (to / "router.json").write_text(json.dumps(text))
 
     with Router("refused", [directory("other", other)]) as router:
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert model["state"] == "refused", model
         assert 'text 8 of "strings"' in model["why"], model
         assert "is refused: text 8" in router.log(), router.log()
@@ -366,7 +366,7 @@ def refusals():
         (to / "router.json").write_text(json.dumps(text))
 
     with Router("coded", [directory("coded", coded)]) as router:
-        assert "harmony" in router.status()["model"]["why"]
+        assert "harmony" in router.status()["local_model"]["why"]
 
     def conversation(to):
         text = json.loads((to / "router.json").read_text())
@@ -374,7 +374,7 @@ def refusals():
         (to / "router.json").write_text(json.dumps(text))
 
     with Router("chat", [directory("chat", conversation)]) as router:
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert "conversation 3 " in model["why"], model
         assert model["state"] == "refused", model
 
@@ -402,7 +402,7 @@ def reloads():
             router.reload()
         grown = router.rss() - before
         assert grown < SLACK, f"the master grew by {grown} bytes"
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert model["kept"] == RELOADS + 3, model
         assert model["loaded"] == 1, model
 
@@ -410,14 +410,14 @@ def reloads():
         old = model["digest"]
         mark(models[0], 77)
         router.reload()
-        model = router.status()["model"]
+        model = router.status()["local_model"]
         assert model["loaded"] == 2, model
         assert model["digest"] != old, model
         (models[0] / "tokenizer.json").write_text("{")
         known = len(router.log())
         os.kill(router.master(), signal.SIGHUP)
         wait_until("it is refused", lambda: "[emerg]" in router.log()[known:])
-        assert router.status()["model"]["digest"] == model["digest"]
+        assert router.status()["local_model"]["digest"] == model["digest"]
 
 
 def mark(to, number):
@@ -455,7 +455,7 @@ def clients_that_leave():
         # all places are free again
         wait_until("texts are encoded again", lambda: router.ask(
             {"prompt": "words " * 100})[0].startswith("local "))
-        texts_ = router.status()["model"]["texts"]
+        texts_ = router.status()["local_model"]["texts"]
         assert texts_["failed"] == 0, texts_
         for word in ("[alert]", "[crit]", "exited on signal"):
             assert word not in router.log(), router.log()
