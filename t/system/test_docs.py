@@ -362,6 +362,17 @@ def links_lead_somewhere():
     assert not wrong and seen > 100, (seen, wrong)
 
 
+def messages_are_sorted():
+    """the log messages of docs/messages.md are sorted by their text"""
+    rows = re.findall(r"^\| (`.*?) \| [a-z, ]+ \|", section("Log messages")
+                      .split("## Mistakes")[0], re.M)
+    keys = [re.sub("[^a-z0-9 ]", "", re.sub(
+        '(kv_router:? ?|_?zone "main":? ?)|^`', "", row.lower())).strip()
+        for row in rows]
+    assert len(keys) > 60 and keys == sorted(keys), [
+        (a, b) for a, b in zip(keys, keys[1:]) if a > b]
+
+
 def sentences_are_short():
     """sentences of the pages have 20 words on average, or fewer"""
     page = at.directory / "sentences.md"
@@ -642,6 +653,7 @@ def main():
         return tap.run([
             names_are_documented,
             links_lead_somewhere,
+            messages_are_sorted,
             sentences_are_short,
             failures_are_named,
             the_relays_run,
