@@ -7,9 +7,9 @@
  */
 
 
-#include <sys/random.h>
-
 #include "../request/ngx_http_kv_router_route.h"
+
+#include <sys/random.h>
 
 
 /* "00-" trace id "-" parent id "-" flags, in lower-case hexadecimal digits */
