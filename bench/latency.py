@@ -35,6 +35,11 @@ import msgpack
 from xxhash import xxh3_64_intdigest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True      # nothing is made outside of build/
+sys.path.append(os.path.join(HERE, os.pardir, 'demo'))
+
+from processes import free_port                                 # noqa: E402
+
 LUA = os.path.join(os.path.dirname(HERE), 'lua')
 MODULES = os.environ.get('KVR_MODULES', '/usr/lib/nginx/modules')
 
@@ -170,13 +175,6 @@ http {{
     }}
 }}
 '''
-
-
-def free_port():
-    """A loopback port that is free now."""
-    with socket.socket() as sock:
-        sock.bind(('127.0.0.1', 0))
-        return sock.getsockname()[1]
 
 
 def until(what, check, pause=0.05):

@@ -42,7 +42,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              os.pardir, 'demo'))
 
 from latency import (BLOCK_SIZE, HERE, LUA, Publisher, Stage, figure,
-                     free_port, stored, until)                  # noqa: E402
+                     stored, until)                             # noqa: E402
+from processes import free_port                                 # noqa: E402
 import rival_routers as others      # of the demo               # noqa: E402
 
 ENGINES = 4

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +14,9 @@ PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 5.0              # from SIGTERM to SIGKILL
 WAIT_SECONDS = 60.0             # that anything may take: more is a hang
 TAIL_LINES = 20
+PORTS = range(10240, 32000)
+
+_claims = []                    # sockets, open until this process ends
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -21,11 +25,32 @@ class DemoError(Exception):
     """What went wrong, in words for the user."""
 
 
-def free_port():
-    """A loopback port that is free now."""
+def free_port(*offsets):
+    """A loopback port that is free and stays so; so are the ports that are
+    `offsets` behind it.
+
+    The kernel gives no client a port of this range.  A port is claimed for as
+    long as this process lives: no other caller gets it, here or in another
+    process, before its server listens there or while the server is away.  The
+    suites of nginx claim theirs in the same way (t/lib/KVRouter.pm).
+    """
+    for port in random.SystemRandom().sample(PORTS, 200):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            claims = [_claim(port + offset, stack) for offset in (0, *offsets)]
+            stack.pop_all()
+            _claims.extend(claims)
+            return port
+    raise DemoError("no port of 127.0.0.1 is free")
+
+
+def _claim(port, stack):
+    """The socket that claims a port; OSError when the port is not free."""
+    claim = stack.enter_context(socket.socket(socket.AF_UNIX))
+    claim.bind(f"\0kv-router-port-{port}")      # a name, without a file
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+    return claim
 
 
 def check_port(port):

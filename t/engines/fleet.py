@@ -92,7 +92,7 @@ class Engine:
     def __init__(self, fleet, worker, model):
         self.fleet, self.worker, self.model = fleet, worker, model
         self.programs = BUILD / f"vllm-{model.version}" / "bin"
-        self.port = stage.server_port()
+        self.port = stage.free_port()
         self.runs = 0
         self.process = self.relay = None
         if model.ranks == 1:
@@ -102,7 +102,7 @@ class Engine:
             self.listened = (self.events, self.replay)
         else:
             # rank r is at the port + r
-            ports = (stage.server_port() for _ in "er")
+            ports = (stage.free_port() for _ in "er")
             self.events, self.replay = (
                 f"tcp://127.0.0.1:{port}" for port in ports)
             self.listened = [endpoint.replace("127.0.0.1", "*")

@@ -33,7 +33,7 @@ class Engine:
 
     def __init__(self, kind, directory):
         self.kind, self.directory = kind, Path(directory)
-        self.port = stage.server_port()
+        self.port = stage.free_port()
         self.ear = self.directory / "heard.jsonl"
         self.ear.touch()
         self.process = None

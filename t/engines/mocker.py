@@ -21,8 +21,8 @@ class Mocker:
     """A mocker, its frontend, and a relay beside them."""
 
     def __init__(self, fleet, python, engine_type):
-        self.port = stage.server_port()
-        events, replay = stage.server_port(), stage.server_port()
+        self.port = stage.free_port()
+        events, replay = stage.free_port(), stage.free_port()
         (fleet.directory / "discovery").mkdir()
         command = ["env", f"DYN_FILE_KV={fleet.directory}/discovery",
                    "HF_HUB_OFFLINE=1", "nice", "-n", "10", str(python), "-B", "-m"]

@@ -24,6 +24,7 @@ use File::Path qw( make_path );
 use File::Temp qw( tempdir );
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::UNIX;
 use POSIX qw( :sys_wait_h );
 use Time::HiRes qw( time sleep );
 
@@ -42,6 +43,7 @@ our $Root = abs_path(dirname(__FILE__) . '/../..');
 my $owner = $$;                  # forked children must not clean up
 my %started;                     # pid => what it is
 my @outputs;                     # of engines
+my @claims;                      # sockets, open until this process ends
 my $redis;                       # the port of the latest one
 my $tmp;
 
@@ -66,6 +68,15 @@ sub read_environment {
     }
 
     $ENV{KVR_ROOT} = $Root;
+
+    # a port for nginx, and the one above it for a stream server
+
+    $ENV{TEST_NGINX_PORT} //= free_port(1);
+
+    # by port, so that suites can run beside each other; kept after a failure
+
+    $ENV{TEST_NGINX_SERVROOT}
+        //= "$ENV{KVR_BUILD}/servroot-$ENV{TEST_NGINX_PORT}";
 }
 
 
@@ -245,19 +256,40 @@ _EOC_
 }
 
 
-# A TCP port of the loopback address that nobody listens on.  It is below the
-# range of ports that connections get, so it should stay free for a while.
+# A TCP port of the loopback address that is free and stays so; so are the ports
+# that are the arguments behind it.  The kernel gives no client a port of this
+# range.  A port is claimed for as long as this process lives, in the same way as
+# the system tests claim theirs: see free_port() in demo/processes.py.
 
 sub free_port {
-    for (1 .. 1000) {
-        my $port = 10000 + int rand 20000;
+    my (@offsets) = @_;
 
-        return $port if IO::Socket::INET->new(LocalAddr => '127.0.0.1',
-                                              LocalPort => $port,
-                                              Listen => 1, ReuseAddr => 1);
+    for (1 .. 1000) {
+        my $port = 10240 + int rand 21760;
+        my @claimed = map { claim($port + $_) } 0, @offsets;
+
+        next if @claimed != 1 + @offsets;
+
+        push @claims, @claimed;
+        return $port;
     }
 
-    die "no free port\n";
+    die "no port of 127.0.0.1 is free\n";
+}
+
+
+# The socket that claims a port, or nothing when the port is not free.
+
+sub claim {
+    my ($port) = @_;
+
+    my $claim = IO::Socket::UNIX->new(Local => "\0kv-router-port-$port",
+                                      Listen => 1)
+        or return;
+
+    return IO::Socket::INET->new(LocalAddr => '0.0.0.0', LocalPort => $port,
+                                 Listen => 1, ReuseAddr => 1)
+           ? $claim : ();
 }
 
 

@@ -33,7 +33,7 @@ import threading
 import time
 
 import stage
-from stage import PATIENCE, server_port, wait_until
+from stage import PATIENCE, free_port, wait_until
 
 EVENTS = 8                      # of a stream
 ORDER = """{
@@ -62,7 +62,7 @@ class Engine:
 
     def __init__(self, name):
         self.name = name
-        self.port = server_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.pause = 0.5
         self.served = 0                 # completions that were asked for

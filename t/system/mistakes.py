@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import stage as scenery
-from stage import NOBODY, PATIENCE, ROOT, Process, server_port, wait_until
+from stage import NOBODY, PATIENCE, ROOT, Process, free_port, wait_until
 
 MODULES = "/usr/lib/nginx/modules"
 RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
@@ -56,8 +56,8 @@ class Bench:
     def __init__(self):
         self.path = Path(tempfile.mkdtemp(prefix="kv-mistakes-"))
         self.path.chmod(0o755)
-        self.port = server_port()
-        self.other = server_port()
+        self.port = free_port()
+        self.other = free_port()
         self.counter = 0
 
     def close(self):

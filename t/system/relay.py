@@ -16,7 +16,7 @@ import msgpack
 import xxhash
 import zmq
 
-from stage import BLOCK_SIZE, PATIENCE, ROOT, server_port
+from stage import BLOCK_SIZE, PATIENCE, ROOT, free_port
 from processes import Process, wait_until
 
 BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build")
@@ -32,7 +32,7 @@ class Engine:
     """One rank of vLLM: PUB, and a replay that leaves out what is old."""
 
     def __init__(self, ports=None, keep=10000, topic=b"", newer=False):
-        self.port, self.replay_port = ports or (server_port(), server_port())
+        self.port, self.replay_port = ports or (free_port(), free_port())
         self.moves = not ports          # until a relay knows them
         self.keep, self.topic = keep, topic
         self.newer = newer              # its replay has the topic, too
@@ -74,7 +74,7 @@ class Engine:
             socket.bind(f"tcp://127.0.0.1:{getattr(self, name)}")
         except zmq.ZMQError:
             if self.moves:              # somebody else was given it meanwhile
-                setattr(self, name, server_port())
+                setattr(self, name, free_port())
             return False
         return True
 

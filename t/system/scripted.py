@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 
-from stage import PATIENCE, server_port
+from stage import PATIENCE, free_port
 
 
 class Engine:
@@ -16,7 +16,7 @@ class Engine:
     the connection, and says whether it is to be kept."""
 
     def __init__(self, answer):
-        self.port = server_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.answer = answer
         self.requests = []              # (head, body), whole ones only

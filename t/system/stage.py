@@ -9,11 +9,9 @@ import contextlib
 import http.client
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import struct
 import sys
 import tempfile
@@ -29,7 +27,8 @@ DEMO = ROOT / "demo"
 sys.path.insert(0, str(DEMO))
 
 import tap                                                      # noqa: E402
-from processes import Process, WAIT_SECONDS, wait_until         # noqa: E402
+from processes import (Process, WAIT_SECONDS, free_port,         # noqa: E402
+                       wait_until)
 
 from clock import Clock                                         # noqa: E402
 from model import Model, difference                             # noqa: E402
@@ -47,22 +46,6 @@ TAIL_LINES = 60
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 
 
-def server_port(*offsets):
-    """A free loopback port that no client is given by the kernel; so are the
-    ports that are `offsets` behind it.
-
-    A server that comes back needs the port that it had, and clients that try
-    to reach it meanwhile could be given just that one.
-    """
-    for port in random.SystemRandom().sample(range(10240, 32000), 200):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for offset in (0, *offsets):
-                sock = stack.enter_context(socket.socket())
-                sock.bind(("127.0.0.1", port + offset))
-            return port
-    raise OSError("no port is free")
-
-
 class Stage:
     """Everything that runs outside of the test's process."""
 
@@ -71,8 +54,8 @@ class Stage:
         self._zone_options = f"{zone} " if zone else ""
         self._clocks = {}               # "redis", "nginx" -> Clock
         self.directory = Path(tempfile.mkdtemp(prefix=f"kv-router-{name}-"))
-        self.redis_port = server_port()
-        self.port = server_port()
+        self.redis_port = free_port()
+        self.port = free_port()
         self.redis = redis.Redis(host="127.0.0.1",
                                  port=self.redis_port)
         self.redis_server = self.nginx = None

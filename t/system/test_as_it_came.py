@@ -20,7 +20,7 @@ import threading
 
 import stage
 from scripted import Engine, ask, chunk, fixed, head_of_chunks
-from stage import PATIENCE, SEED, server_port, wait_until
+from stage import PATIENCE, SEED, free_port, wait_until
 
 sys.path.insert(0, str(stage.ROOT / "t" / "engines"))
 
@@ -109,7 +109,7 @@ class Stage(stage.Stage):
 
     def __init__(self):
         super().__init__("as-it-came")
-        self.filed, self.http2 = server_port(), server_port()
+        self.filed, self.http2 = free_port(), free_port()
         self.read = 0                   # lines of the log
 
     def _write_conf(self, engines, policy, url, log):

@@ -24,7 +24,7 @@ from pathlib import Path
 import broken
 import stage
 from leavers import BLOCK, ENDINGS, LONGEST, PROMPTS, Leaver, Tally
-from stage import PATIENCE, SEED, server_port, wait_until
+from stage import PATIENCE, SEED, free_port, wait_until
 
 PROCESSES = 3                   # of nginx
 CLIENTS = 40
@@ -271,7 +271,7 @@ class Stage(broken.Stage):
 
     def __init__(self, name):
         super().__init__(name)
-        self.http2_port = server_port()
+        self.http2_port = free_port()
 
     def _write_conf(self, engines, policy, url, log):
         roles = {**dict.fromkeys(PREFILL, " role=prefill"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import xxhash
 
-from stage import (MODULE, PATIENCE, ROOT, SEED, Stage, server_port, tap,
+from stage import (MODULE, PATIENCE, ROOT, SEED, Stage, free_port, tap,
                    wait_until)
 from processes import Process
 from template import Template
@@ -115,7 +115,7 @@ class Router:
     kv_router_model, one for each zone."""
 
     def __init__(self, name, models, zones=None):
-        self.port = server_port()
+        self.port = free_port()
         self.directory = at.directory / f"nginx-{name}"
         self.directory.mkdir()
         self.name = name
@@ -125,7 +125,7 @@ class Router:
             for i, model in enumerate(models))
         self.conf = self.directory / "nginx.conf"
         self.conf.write_text(CONF.format(
-            module=MODULE, port=self.port, engine=server_port(), zones=zones,
+            module=MODULE, port=self.port, engine=free_port(), zones=zones,
             lua=os.environ.get("KVR_TEST_LUA", "") + f"{ROOT}/lua/?.lua",
             user="user  root;" if os.geteuid() == 0 else ""))
         self._nginx = None

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from names import NO_NAME, NO_SERVER, Names
-from stage import (BLOCK_SIZE, PATIENCE, PROCESSES, SEED, Stage, server_port,
+from stage import (BLOCK_SIZE, PATIENCE, PROCESSES, SEED, Stage, free_port,
                    wait_until)
 from traffic import Engines, Loop
 from wires import Wire
@@ -26,7 +26,7 @@ class Play:
         self.names = names
         self.rng = random.Random(SEED)
         self.engines = Engines(loop, ("w1", "w2"))
-        self.port = server_port()
+        self.port = free_port()
         stage.start_redis()
         self.start()
 

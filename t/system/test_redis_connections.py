@@ -14,7 +14,7 @@ import redis
 from certificates import Authority
 from names import Names
 from stage import (NOBODY, PATIENCE, PROCESSES, ROOT, SEED, SHARDS, Process,
-                   Stage, masked, milliseconds, server_port, wait_until)
+                   Stage, free_port, masked, milliseconds, wait_until)
 from traffic import Cache, Loop, Stream, make_prompts
 from wires import Wire
 
@@ -31,7 +31,7 @@ class Play:
         self.stage = stage
         self.rng = random.Random(SEED)
         self.prompts = make_prompts(self.rng, 2, 1, 20)
-        self.tls_port = server_port()
+        self.tls_port = free_port()
         self.socket = str(stage.directory / "redis.sock")
         self.number = 0
         self.certify()
@@ -246,7 +246,7 @@ def ipv6_works():
 def a_name_is_resolved_by_nginx():
     """names are resolved by nginx's resolver when there is one"""
     with Names({"localhost": "127.0.0.2"}) as names:
-        other = server_port()
+        other = free_port()
         with Wire("127.0.0.2", other, at.stage.redis_port):
             at.start(f"redis://localhost:{other}; resolver "
                      f"127.0.0.1:{names.port} ipv6=off valid=1s")
@@ -265,7 +265,7 @@ def a_name_is_resolved_by_nginx():
 
 def the_next_url_is_tried():
     """several URLs: the first server is dead, the second one is taken"""
-    dead = server_port()
+    dead = free_port()
     at.works(f"redis://127.0.0.1:{dead} {at.plain()}",
              allowed=[r"connect\(\) failed"])
     assert "Connection refused" in at.stage.log()
@@ -304,7 +304,7 @@ def pages_without_end_are_given_up():
 
 def the_second_takes_over():
     """several URLs: when the first one dies the second one is taken"""
-    with Wire("127.0.0.1", server_port(), at.stage.redis_port) as first:
+    with Wire("127.0.0.1", free_port(), at.stage.redis_port) as first:
         at.works(f"redis://127.0.0.1:{first.port} {at.plain()}")
     wait_until("the second one is taken", lambda: re.search(
         f"subscribed to .* at \"{at.plain()}\"", at.stage.log()), PATIENCE)
@@ -343,7 +343,7 @@ class Another:
 
 def an_empty_first_one_is_asked_nothing():
     """several URLs: a first server that comes back empty is asked nothing"""
-    port = server_port()
+    port = free_port()
     at.stage.redis.flushall()           # no logs that are read at once
     at.start(f"redis://127.0.0.1:{port} {at.plain()}")
     at.stage.wait_subscribed()
@@ -358,7 +358,7 @@ def an_empty_first_one_is_asked_nothing():
 
 def all_move_with_the_subscription():
     """several URLs: logs and members are read where the subscription is"""
-    port = server_port()
+    port = free_port()
     with Another(port) as first:
         at.start(f"redis://127.0.0.1:{port} {at.plain()}")
         at.stage.wait_subscribed()

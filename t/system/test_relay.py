@@ -8,7 +8,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from stage import BLOCK_SIZE, PATIENCE, Stage, server_port
+from stage import BLOCK_SIZE, PATIENCE, Stage, free_port
 from processes import wait_until
 from relay import (CLEARED, HOST, Engine, Relay, View, local_of, removed,
                    stored, tokens_of, unpack)
@@ -466,7 +466,7 @@ class Tests:
 
     def ports(self):
         """--ranks counts the ports up"""
-        port = server_port(1, 10, 11)
+        port = free_port(1, 10, 11)
         engines = [self.engine(ports=(port + r, port + 10 + r))
                    for r in range(2)]
         relay = Relay(self.stage, f"w{next(self.names)}", "--events",

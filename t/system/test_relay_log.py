@@ -13,7 +13,7 @@ import urllib.request
 
 import test_relay
 from relay import RELAY, stored
-from stage import PATIENCE, ROOT, server_port
+from stage import PATIENCE, ROOT, free_port
 from processes import wait_until
 from tap import Skip
 from wires import Listener
@@ -87,7 +87,7 @@ class Log(test_relay.Tests):
     def _full(self, worker, out, into):
         """With a stderr that is nearly full."""
         engine = self.engine()
-        port = server_port()
+        port = free_port()
         relay = subprocess.Popen(
             [RELAY, "--worker", worker, "--redis", self.stage.redis_url(),
              "--events", f"tcp://127.0.0.1:{engine.port}",
@@ -121,7 +121,7 @@ class Log(test_relay.Tests):
     def closed(self):
         """what was closed at its start is no file or connection of its own"""
         engine = self.engine()
-        port = server_port()
+        port = free_port()
         relay = subprocess.Popen(
             ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", RELAY, "--worker",
              "closed", "--redis", self.stage.redis_url(),

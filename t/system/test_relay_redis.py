@@ -8,7 +8,7 @@ from redis import Redis as Connection
 
 import test_relay
 from relay import View, stored
-from stage import PATIENCE, ROOT, server_port
+from stage import PATIENCE, ROOT, free_port
 from processes import Process, wait_until
 
 
@@ -110,7 +110,7 @@ class Redis(test_relay.Tests):
         """of several URLs the next is tried"""
         engine = self.engine()
         relay = self.started(
-            engine, "--redis", f"redis://127.0.0.1:{server_port()}",
+            engine, "--redis", f"redis://127.0.0.1:{free_port()}",
             "--redis", self.stage.redis_url())
         engine.send(stored([1]))
         self.comes(relay, 1)
@@ -131,7 +131,7 @@ class Redis(test_relay.Tests):
 
     def replica(self):
         """a replica can't be written to: the next URL is tried"""
-        port = server_port()
+        port = free_port()
         replica = Process("replica", [
             "redis-server", "--bind", "127.0.0.1", "--port", str(port),
             "--save", "", "--replicaof", "127.0.0.1",

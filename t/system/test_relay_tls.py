@@ -9,7 +9,7 @@ import sys
 import time
 
 from certificates import Authority
-from stage import PATIENCE, Stage, masked, server_port
+from stage import PATIENCE, Stage, free_port, masked
 from processes import wait_until
 from relay import BUILD, removed, stored
 from wires import Listener, Wire
@@ -26,7 +26,7 @@ class TlsStage(Stage):
 
     def __init__(self, name):
         super().__init__(name)
-        self.tls_port = server_port()
+        self.tls_port = free_port()
         self.authority = Authority(self.directory, "ca")
         self.other = Authority(self.directory, "other")
         names = f"DNS:{NAME},IP:127.0.0.1"
@@ -233,12 +233,12 @@ class Tls(test_relay.Tests):
     def next_url(self):
         """of several URLs the next one is tried"""
         self._works(*self._ca(), "--redis",
-                    ",".join(map(url_of, (self.stage.redis_port, server_port(),
+                    ",".join(map(url_of, (self.stage.redis_port, free_port(),
                                           self.stage.tls_port))))
 
     def next_address(self):
         """of a name's addresses the next one is tried, TLS or not"""
-        port = server_port()
+        port = free_port()
         with (Wire("127.0.0.2", port, self.stage.redis_port),
               Wire("127.0.0.1", port, self.stage.tls_port),
               preloaded(BUILD / "names.so")):

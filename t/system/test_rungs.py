@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from stage import MODULE, PATIENCE, ROOT, Stage, server_port, tap, wait_until
+from stage import MODULE, PATIENCE, ROOT, Stage, free_port, tap, wait_until
 from certificates import Authority
 from processes import Process
 
@@ -114,7 +114,7 @@ class Engine:
             def handle_error(self, *_):
                 pass                    # who asks may leave
 
-        self.port = server_port()
+        self.port = free_port()
         self._server = Server(("0.0.0.0", self.port), Handler)
         if files:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -208,7 +208,7 @@ class Router:
 
     def __init__(self, directory, engine, conf="", trust="", tls=False,
                  addresses=1):
-        self.port = server_port()
+        self.port = free_port()
         self._directory = directory
         directory.mkdir()
         (directory / "nginx.conf").write_text(CONF.format(

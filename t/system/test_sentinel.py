@@ -9,7 +9,7 @@ import redis
 import test_relay
 from certificates import Authority
 from relay import stored
-from stage import PATIENCE, Process, Stage, server_port, wait_until
+from stage import PATIENCE, Process, Stage, free_port, wait_until
 
 MASTER = "engines/1"                    # %2F in URLs
 URL_MASTER = "engines%2F1"
@@ -20,9 +20,9 @@ class Tests(test_relay.Tests):
 
     def __init__(self, stage):
         super().__init__(stage)
-        self.ports = [stage.redis_port, server_port()]
+        self.ports = [stage.redis_port, free_port()]
         self.servers = [None, None]
-        self.sentinel_port, self.dead = server_port(), server_port()
+        self.sentinel_port, self.dead = free_port(), free_port()
         self.handles = []
         self.start_server(0)
         self.start_server(1, "--replicaof", "127.0.0.1", str(self.ports[0]))
@@ -176,7 +176,7 @@ class Tests(test_relay.Tests):
     def stale_sentinel(self):
         """a replica that a Sentinel names as the master is refused"""
         conf = self.stage.directory / "stale.conf"
-        port = server_port()
+        port = free_port()
         # of two, which never agree; by a name that the other does not know
         conf.write_text(f"port {port}\nbind 127.0.0.1\n"
                         f"sentinel monitor stale 127.0.0.1 {self.ports[1]} 2\n")
@@ -202,7 +202,7 @@ class Tests(test_relay.Tests):
         tls = ["tls-cert-file", folder / "redis.pem", "tls-key-file",
                folder / "redis.key", "tls-ca-cert-file", folder / "ca.pem",
                "tls-auth-clients", "no", "tls-replication", "yes"]
-        ports = [server_port() for _ in range(3)]
+        ports = [free_port() for _ in range(3)]
         conf = folder / "tls.conf"
         conf.write_text(
             f"port 0\ntls-port {ports[2]}\nbind 127.0.0.1\n" + "".join(
@@ -237,7 +237,7 @@ class Tests(test_relay.Tests):
         """a Redis Cluster is refused in words, even to who may not ask INFO"""
         nodes, ports = [], []
         for i in range(2):
-            ports.append(server_port(10000))
+            ports.append(free_port(10000))
             nodes.append(Process(f"node-{i}", [
                 "redis-server", "--bind", "127.0.0.1", "--port",
                 str(ports[i]), "--save", "", "--dbfilename", f"node-{i}.rdb",

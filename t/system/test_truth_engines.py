@@ -4,7 +4,7 @@
 import random
 import sys
 
-from stage import SEED, server_port, tap, wait_until
+from stage import SEED, free_port, tap, wait_until
 
 from truth.blocks import Prompts
 from truth.consumer import Consumer, Listener
@@ -19,7 +19,7 @@ def started(profile, **changes):
     """An engine of that profile, started, and its ports."""
     engine = Engine(profile.name, profile, Prompts(random.Random(SEED)),
                     SEED)
-    ports = {rank: (server_port(), server_port())
+    ports = {rank: (free_port(), free_port())
              for rank in range(profile.ranks)}
     engine.start(ports)
     return engine, ports

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from clock import Clock
-from stage import ROOT, Process, server_port
+from stage import ROOT, Process, free_port
 
 from .blocks import INDEX_BLOCK, Prompts
 from .engine import LARGE, PAIRS, PROFILES, TOO_LARGE, Engine
@@ -139,13 +139,13 @@ class Fleet:
             prompts = Prompts(random.Random(seed),
                               tokens=profile.prompt_tokens)
             engine = Engine(profile.name, profile, prompts, seed + number)
-            ports = {rank: (server_port(), server_port())
+            ports = {rank: (free_port(), free_port())
                      for rank in range(profile.ranks)}
             self._add(engine, ports)
         for name, ranks in ((DRAINED, 1), (MIXED, 2)):
             if name in kinds:
                 self._add(TrtEngine(name, Prompts(random.Random(seed)), seed,
-                                    ranks), server_port())
+                                    ranks), free_port())
         self._pause = 1 / rate
         self._going = False
         self._thread = None
