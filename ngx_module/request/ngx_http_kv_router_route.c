@@ -625,7 +625,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }
 
-            kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+            kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation,
+                               ngx_current_msec);
             ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
         }
 
