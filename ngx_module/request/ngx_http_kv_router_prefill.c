@@ -95,6 +95,10 @@ ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (ctx->prefilling && how == NGX_HTTP_KV_ROUTER_DONE) {
+        ngx_http_kv_router_speed_prefill(ctx);
+    }
+
     ngx_http_kv_router_prefill_ended(ctx, ngx_min(how,
                                                  NGX_HTTP_KV_ROUTER_ABORTED));
 

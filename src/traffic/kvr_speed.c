@@ -34,7 +34,7 @@ kvr_speed_add(kvr_speed_t *s, uint32_t generation, uint64_t tokens,
     uint32_t  n;
     uint64_t  was;
 
-    if (tokens <= KVR_SPEED_TOKENS || tokens >= 1u << 24
+    if (s == NULL || tokens <= KVR_SPEED_TOKENS || tokens >= 1u << 24
         || us <= 0 || us > UINT32_MAX)
     {
         return;
@@ -130,6 +130,10 @@ kvr_speed_samples(const kvr_speed_t *s, uint32_t generation)
 {
     uint64_t  word;
 
+    if (s == NULL) {
+        return 0;
+    }
+
     word = kvr_speed_word(&s->count);
 
     return kvr_speed_of(word, generation) ? (uint32_t) word : 0;
@@ -142,6 +146,10 @@ kvr_speed_measured(const kvr_speed_t *s, uint32_t generation)
     float     speed;
     uint32_t  bits;
     uint64_t  word;
+
+    if (s == NULL) {
+        return 0;
+    }
 
     word = kvr_speed_word(&s->speed);
 

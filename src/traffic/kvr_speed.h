@@ -14,12 +14,14 @@
  * KVR_SPEED_SAMPLES samples.
  *
  * A holder has one record, beside the fleet, found by the holder's number; all
- * zero is a valid beginning.  All processes write it without a lock.  Each
- * word of a record is written by one store and names the generation of its
- * holder, so that no word depends on another one: a process that is killed
- * between two stores leaves a valid record, in which one sample is missing.
- * Samples that are lost when two processes write at the same time do no harm
- * either.
+ * zero is a valid beginning.  Where there are more holders than records, those
+ * without one are not measured: NULL stands for their record.
+ *
+ * All processes write a record without a lock.  Each word of a record is
+ * written by one store and names the generation of its holder, so that no word
+ * depends on another one: a process that is killed between two stores leaves
+ * a valid record, in which one sample is missing.  Samples that are lost when
+ * two processes write at the same time do no harm either.
  */
 
 

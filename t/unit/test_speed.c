@@ -345,6 +345,11 @@ medians(void)
     ok(near(kvr_speed_read(&s, 7, 0), 1e6, 0.001)
        && near(kvr_speed_read(&s, 7, 5e5), 1e6, 0.001),
        "a speed that is known stands for itself");
+    kvr_speed_add(NULL, 7, 1000, 1000);
+
+    ok(kvr_speed_samples(NULL, 7) == 0
+       && near(kvr_speed_read(NULL, 7, 900), 900, 0),
+       "a holder without a record has the median, too");
     ok(near(kvr_speed_read(&s, 7, 1000), 4000, 0)
        && near(kvr_speed_read(&s, 7, 1e7), 2.5e6, 0),
        "between a quarter of the median and four times the median");

@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 23               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 24               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -68,6 +68,7 @@ typedef struct {
     double      reported_waiting;
     double      reported_running;
     double      reported_usage;
+    double      prefill_tps;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -288,7 +289,7 @@ local function known(number)
 end
 
 local FIELDS = "worker, rank, device, host, disk, predicted, active_requests, "
-               .. "active_prefills, prefill_tokens, decode_blocks, "
+               .. "active_prefills, prefill_tokens, prefill_tps, decode_blocks, "
                .. "waiting_requests, running_requests, kv_usage, health, lora, "
                .. "additional_blocks, weight, share, max_active, role, engine, "
                .. "confidence, confidence_id, confidence_reason, age, address, "
