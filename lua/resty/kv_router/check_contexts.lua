@@ -40,7 +40,8 @@ end
 
 local function loaded(i)
     return { active_requests = i, active_prefills = i % 2,
-             prefill_tokens = 1000 * i, decode_blocks = 70 * i }
+             prefill_tokens = 1000 * i, prefill_tps = 2000 * i,
+             decode_blocks = 70 * i }
 end
 
 
@@ -107,11 +108,6 @@ local CONTEXTS = {
                    reported_running = 2 * i, reported_usage = i / 3,
                    max_active = 8 }
       end), body = CHAT },
-    { "workers of unequal prefill speed",
-      workers(3, function(i)
-          return { prefill_tps = 4000 * i, prefill_tokens = 9000 * i,
-                   active_prefills = i, device = 10 * i }
-      end) },
     { "a prompt of 131072 tokens",
       workers(4, function(i) return { device = 2000 * i } end),
       tokens = 131072 },
@@ -164,7 +160,6 @@ local function drawn_worker(i, before)
         state.reported_waiting = below(50)
         state.reported_running = below(50)
         state.reported_usage = random()
-        state.prefill_tps = 1 + below(50000)
     end
 
     return state
