@@ -142,17 +142,25 @@ __DATA__
                        == speed(1).prefill_tokens_per_second
             end), ", w2 has ", speed(2).samples, " samples")
 
+            local ids = prompt(100)
+
+            -- each process looks at the speeds once a second
+
+            for i = 1, 2 do
+                ngx.say("w", i, ": the candidate has it, too: ",
+                        client.wait(function()
+                    local route = decode(ask("POST", "/kv/route", '{"prompt":'
+                                             .. ids .. "}").body)
+                    local told = route.candidates[i].load
+                                 .prefill_tokens_per_second
+
+                    return math.floor(tonumber(told) or 0)
+                           == speed(i).prefill_tokens_per_second
+                end))
+            end
+
             ngx.say("then: ", send("/v1/stream/completions", 300, "w1")
                               .headers["x-reason"])
-
-            local route = decode(ask("POST", "/kv/route", '{"prompt":'
-                                     .. prompt(100) .. "}").body)
-
-            for i, c in ipairs(route.candidates) do
-                ngx.say(c.worker_id, ": the candidate's is the status's: ",
-                        math.floor(c.load.prefill_tokens_per_second)
-                        == speed(i).prefill_tokens_per_second)
-            end
 
             local metrics = ask("GET", "/status?format=prometheus").body
 
@@ -166,9 +174,9 @@ at first: w1 has none; w2 has none;
 w1: 1 samples, speed 0
 measured: true
 stands in: true, w2 has 0 samples
+w1: the candidate has it, too: true
+w2: the candidate has it, too: true
 then: w1 has a speed; w2 has a speed; 
-w1: the candidate's is the status's: true
-w2: the candidate's is the status's: true
 kv_router_worker_prefill_tokens{zone="main",worker="w2",dp_rank="0"} 0
 kv_router_worker_prefill_tokens_per_second{zone="main",worker="w2",dp_rank="0"} N
 kv_router_worker_prefill_speed_samples{zone="main",worker="w2",dp_rank="0"} 0

@@ -151,7 +151,7 @@ typedef struct {
     ngx_msec_t                      judged;    /* when; by this process */
     double                          speed;     /* the fleet's median, tokens
                                                   per second; 0: not known */
-    ngx_msec_t                      speed_at;  /* when it was found */
+    ngx_msec_t                      speeds_at; /* when it was found */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
 

@@ -120,10 +120,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
-    c->prefill_tps = kvr_speed_read(ngx_http_kv_router_speed(ctx->zone,
-                                                             h->holder),
-                                    h->generation, ctx->zone->speed);
-    c->prefill_tokens = ngx_http_kv_router_queued(&load, c->prefill_tps);
+    c->prefill_tps = h->speed;
+    c->prefill_tokens = ngx_http_kv_router_queued(&load, h->speed);
     c->decode_blocks = load.decode_blocks;
     c->additional_blocks = ctx->match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);
@@ -250,7 +248,6 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
         kvr_fleet_prefetch(h->worker);
         __builtin_prefetch(kvr_router_health(&ctx->zone->router, h->number));
         __builtin_prefetch(&ctx->zone->sh->reports[h->holder]);
-        __builtin_prefetch(ngx_http_kv_router_speed(ctx->zone, h->holder));
     }
 
     n = 0;

@@ -171,8 +171,8 @@ void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
 
-/* speed: by the timer of each process: zone->speed, the fleet's median */
-void ngx_http_kv_router_speed_median(ngx_http_kv_router_zone_t *zone);
+/* speed: by the timer of each process: zone->speed, and those of the fleet */
+void ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone);
 
 /* estimate: is any candidate without events? */
 ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);

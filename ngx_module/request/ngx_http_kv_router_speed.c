@@ -10,7 +10,7 @@
 #include "ngx_http_kv_router_route.h"
 
 
-/* milliseconds between two medians */
+/* milliseconds between two looks at all records */
 
 #define NGX_HTTP_KV_ROUTER_SPEED_PERIOD  1000
 
@@ -81,8 +81,10 @@ ngx_http_kv_router_speed_sample(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/* A request reads the speeds of all candidates: this process has a copy. */
+
 void
-ngx_http_kv_router_speed_median(ngx_http_kv_router_zone_t *zone)
+ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone)
 {
     double                       *speeds, speed;
     uint32_t                      n;
@@ -90,11 +92,11 @@ ngx_http_kv_router_speed_median(ngx_http_kv_router_zone_t *zone)
     ngx_http_kv_router_fleet_t   *fleet;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ngx_current_msec - zone->speed_at < NGX_HTTP_KV_ROUTER_SPEED_PERIOD) {
+    if (ngx_current_msec - zone->speeds_at < NGX_HTTP_KV_ROUTER_SPEED_PERIOD) {
         return;
     }
 
-    zone->speed_at = ngx_current_msec;
+    zone->speeds_at = ngx_current_msec;
 
     fleet = ngx_http_kv_router_fleet_get(zone);
     if (fleet == NULL) {
@@ -103,22 +105,30 @@ ngx_http_kv_router_speed_median(ngx_http_kv_router_zone_t *zone)
 
     speeds = ngx_alloc((fleet->n + 1) * sizeof(double), ngx_cycle->log);
 
-    if (speeds) {
-        n = 0;
-
-        for (i = 0; i < fleet->n; i++) {
-            h = &fleet->holders[i];
-            speed = kvr_speed_measured(ngx_http_kv_router_speed(zone,
-                                                                h->holder),
-                                       h->generation);
-            if (speed > 0) {
-                speeds[n++] = speed;
-            }
-        }
-
-        zone->speed = kvr_speed_median(speeds, n);
-        ngx_free(speeds);
+    if (speeds == NULL) {
+        ngx_http_kv_router_fleet_put(fleet);
+        return;
     }
 
+    n = 0;
+
+    for (i = 0; i < fleet->n; i++) {
+        h = &fleet->holders[i];
+        speed = kvr_speed_measured(ngx_http_kv_router_speed(zone, h->holder),
+                                   h->generation);
+        if (speed > 0) {
+            speeds[n++] = speed;
+        }
+    }
+
+    zone->speed = kvr_speed_median(speeds, n);
+
+    for (i = 0; i < fleet->n; i++) {
+        h = &fleet->holders[i];
+        h->speed = kvr_speed_read(ngx_http_kv_router_speed(zone, h->holder),
+                                  h->generation, zone->speed);
+    }
+
+    ngx_free(speeds);
     ngx_http_kv_router_fleet_put(fleet);
 }
