@@ -17,7 +17,8 @@
 --                                       / bs) / ceil(isl / bs))
 --     credit        = OVERLAP_CREDIT * decay * device + HOST * host
 --                     + DISK * disk
---     wear          = (1 + CHURN * churn / mean churn) / (1 + CHURN)
+--     turn          = (bs * churn + 4096) / (bs * mean churn + 4096)
+--     wear          = (1 + CHURN * turn) / (1 + CHURN)
 --     prefill       = prefill_tokens / bs
 --                     + wear * ((uncached + cached_tokens) / bs - credit)
 --     decode        = decode_blocks + additional_blocks
@@ -25,7 +26,8 @@
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
 -- and all of it divided by the worker's share, which is below 1 while it starts
--- slowly.  Weights are not heeded.  wear is 1 as long as no worker has churn.
+-- slowly.  Weights are not heeded.  wear is 1 as long as no worker has churn, and
+-- near 1 as long as the workers have stored little.
 --
 -- in_flight: the blocks of the prompt that the worker already prefills or has
 -- prefilled for requests that are not over: the next request shares them.
@@ -127,6 +129,8 @@ local SETTINGS = {
 local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.75 }
 local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
 
+local FRESH = 4096                   -- tokens of churn that make no difference
+
 local DISCOUNTS = {}
 
 for _, name in pairs(names) do
@@ -227,11 +231,11 @@ local function fill(cost, conf, ctx)
     local fade = conf.decay / max(1, ceil(isl / bs)) / bs
     local least = fade > 0 and least_prefill(candidates) or 0
     local churn = conf.wear > 0 and mean_churn(candidates) or 0
-    local fixed, slope = 1, 0
+    local fixed, slope = 1, 0        -- wear is fixed + slope * churn
 
     if churn > 0 then
-        fixed = 1 / (1 + conf.wear)
-        slope = conf.wear / (1 + conf.wear) / churn
+        slope = conf.wear / (1 + conf.wear) / (churn + FRESH / bs)
+        fixed = 1 / (1 + conf.wear) + slope * FRESH / bs
     end
 
     for i = 1, #candidates do
