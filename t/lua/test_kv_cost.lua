@@ -248,17 +248,16 @@ near_cost(10, "it can be unset for one request",
 
 -- ---- churn ------------------------------------------------------------------
 
--- the first one stored 12,288 tokens, the mean one 4,096: (3 + 1) / (1 + 1)
+-- the first one stored 12,288 tokens, the mean one 4,096: turn is 16 / 8
 local hot = { { churn = 768, device = 4, host = 4, disk = 4,
                 prefill_tokens = 32, decode_blocks = 5 },
               { churn = 0 }, { churn = 0 } }
 local weighed = { dynamo = false, prefill_load_scale = 1, churn = 1 }
 
-near_cost(2 + 6 * (1 + 2) / 2 + 5,
+near_cost(2 + 6 * 1.5 + 5,
           "churn makes dear what is to be prefilled, not what waits",
           hot, isl160, weighed)
-near_cost(2 + 6 * (1 + 0.75 * 2) / 1.75 + 5, "its weight is 0.75",
-          hot, isl160, ours)
+near_cost(2 + 6 * 1.2 + 5, "its weight is 0.4", hot, isl160, ours)
 near_cost(2 + 6 + 5, "churn = 0 does without", hot, isl160,
           { dynamo = false, prefill_load_scale = 1, churn = 0 })
 near_cost(2 + 6 + 5, "and so does dynamo = true", hot, isl160)
@@ -266,10 +265,15 @@ near_cost(2 + 6 + 5, "it can be unset for one request", hot, isl160, weighed,
           { churn = 0 })
 near_cost(10, "equal churn is no difference",
           { { churn = 700 }, { churn = 700 } }, isl160, weighed)
-near_cost(10 * (1 + 0.25) / 2, "a worker that stored nothing is less dear",
+near_cost(10 * 0.25, "a worker that stored nothing is less dear",
           { { churn = 0 }, { churn = 1536 } }, isl160, weighed)
 near_cost(10, "what a few prompts stored hardly counts",
           { { churn = 0 }, { churn = 1e-9 } }, isl160, weighed)
+
+is(choice(kv_cost.new(), ctx({ { churn = 1e9, device = 501, host = 501,
+                                 disk = 501 }, {}, {}, {} },
+                             { prompt_tokens = 16000, prompt_blocks = 1000 })),
+   1, "a worker with more than half of a prompt keeps it, whatever the churn")
 
 
 -- ---- the choice -------------------------------------------------------------
@@ -311,7 +315,7 @@ is(n, 2, "a prompt follows its sibling before there is an event")
 is(why, "in flight", "and the reason says so")
 
 n = choice(policy, ctx({ { churn = 0 },
-                         { device = 6, host = 6, disk = 6, churn = 9000 },
+                         { device = 4, host = 4, disk = 4, churn = 9000 },
                          { churn = 0 } }, isl160))
 
 is(n == 2, false, "a prefix does not draw all requests to those who had it")

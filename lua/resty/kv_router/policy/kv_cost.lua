@@ -18,7 +18,7 @@
 --     credit        = OVERLAP_CREDIT * decay * device + HOST * host
 --                     + DISK * disk
 --     turn          = (bs * churn + 4096) / (bs * mean churn + 4096)
---     wear          = (1 + CHURN * turn) / (1 + CHURN)
+--     wear          = 1 + CHURN * (min(1.5, turn) - 1)
 --     prefill       = prefill_tokens / bs
 --                     + wear * ((uncached + cached_tokens) / bs - credit)
 --     decode        = decode_blocks + additional_blocks
@@ -36,11 +36,13 @@
 --
 -- churn: the blocks that the worker has stored lately.  A block that is stored
 -- in a full cache pushes out another one, which is asked for again where many
--- conversations are.  So what is not cached costs more at a worker that stores
--- more than the others, whoever sends the requests to it, and conversations
--- leave a worker that has lost most of what they had there.  It also spreads a
--- prefix that all requests have: new conversations do not follow it to the few
--- workers that had it first.
+-- conversations are.  So what is not cached is dearer at a worker that stores
+-- more than the mean one, whoever sends the requests to it, and cheaper at one
+-- that stores less: by a factor of 0.6 to 1.2.  Conversations leave a worker
+-- that has lost most of what they had there.  And a prefix that all requests
+-- have spreads: new conversations do not follow it to the few workers that had
+-- it first.  A worker with more than half of a prompt keeps it as long as the
+-- loads are equal.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -56,8 +58,7 @@
 --                                               decode
 --     in_flight              true     false     false: what is in flight is
 --                                               not counted as cached
---     churn                  0.75     0         weight of a worker's churn, of
---                                               that of the mean worker
+--     churn                  0.4      0         weight of churn, up to 1
 --     track_prefill          true     true      false: prefill is 0
 --     decay                  0        0         how fast credit fades as
 --                                               prefill queues up
@@ -117,7 +118,7 @@ local SETTINGS = {
     dynamo = { type = "boolean", default = false },
     prefill_load_scale = { type = "number" },
     in_flight = { type = "boolean" },
-    churn = { type = "number" },
+    churn = { type = "number", max = 1 },
     track_prefill = { type = "boolean", default = true },
     decay = { type = "number", default = 0 },
     active_request_weight = { type = "number", default = 0 },
@@ -126,10 +127,11 @@ local SETTINGS = {
 }
 
 -- The defaults of the settings that depend on `dynamo`.
-local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.75 }
+local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.4 }
 local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
 
 local FRESH = 4096                   -- tokens of churn that make no difference
+local WORN = 1.5                     -- the most that counts, of the mean churn
 
 local DISCOUNTS = {}
 
@@ -231,11 +233,12 @@ local function fill(cost, conf, ctx)
     local fade = conf.decay / max(1, ceil(isl / bs)) / bs
     local least = fade > 0 and least_prefill(candidates) or 0
     local churn = conf.wear > 0 and mean_churn(candidates) or 0
-    local fixed, slope = 1, 0        -- wear is fixed + slope * churn
+    local fixed, slope, most = 1, 0, 1       -- of wear
 
     if churn > 0 then
-        slope = conf.wear / (1 + conf.wear) / (churn + FRESH / bs)
-        fixed = 1 / (1 + conf.wear) + slope * FRESH / bs
+        slope = conf.wear / (churn + FRESH / bs)
+        fixed = 1 - conf.wear + slope * FRESH / bs
+        most = 1 - conf.wear + conf.wear * WORN
     end
 
     for i = 1, #candidates do
@@ -261,7 +264,9 @@ local function fill(cost, conf, ctx)
 
         own = own - overlap_credit * device - lower
 
-        cost[i] = (scale * max(0, queued + (fixed + slope * c.churn) * own)
+        own = own * min(most, fixed + slope * c.churn)
+
+        cost[i] = (scale * max(0, queued + own)
                    + c.decode_blocks + c.additional_blocks
                    + request_weight * c.active_requests)
                   / c.share
