@@ -187,7 +187,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     c = &ctx->candidates[i];
 
-    /* what the worker prefills for another request is not prefilled twice */
+    /* the blocks in flight are prefilled for another request already */
 
     cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
                      * ctx->match.block_size, ctx->match.prompt_tokens);

@@ -22,7 +22,7 @@ kvr_churn_add(uint64_t *churn, uint32_t blocks, uint32_t now_s)
 
     memcpy(&bits, &sum, sizeof(uint32_t));
 
-    __atomic_store_n(churn, (uint64_t) now_s << 32 | bits, __ATOMIC_RELAXED);
+    kvr_put64(churn, (uint64_t) now_s << 32 | bits);
 }
 
 
@@ -33,7 +33,7 @@ kvr_churn_read(const uint64_t *churn, uint32_t now_s)
 }
 
 
-/* A clock that is behind the word's, as in another process, counts as equal. */
+/* A clock that is behind, as another process's can be, counts as equal. */
 
 static float
 kvr_churn_decayed(uint64_t word, uint32_t now_s)

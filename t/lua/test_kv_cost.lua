@@ -249,19 +249,19 @@ near_cost(10, "it can be unset for one request",
 -- ---- churn ------------------------------------------------------------------
 
 -- the first one stored 12,288 tokens, the mean one 4,096: turn is 16 / 8
-local hot = { { churn = 768, device = 4, host = 4, disk = 4,
+local worn = { { churn = 768, device = 4, host = 4, disk = 4,
                 prefill_tokens = 32, decode_blocks = 5 },
               { churn = 0 }, { churn = 0 } }
 local weighed = { dynamo = false, prefill_load_scale = 1, churn = 1 }
 
 near_cost(2 + 6 * 1.5 + 5,
           "churn makes dear what is to be prefilled, not what waits",
-          hot, isl160, weighed)
-near_cost(2 + 6 * 1.2 + 5, "its weight is 0.4", hot, isl160, ours)
-near_cost(2 + 6 + 5, "churn = 0 does without", hot, isl160,
+          worn, isl160, weighed)
+near_cost(2 + 6 * 1.2 + 5, "its weight is 0.4", worn, isl160, ours)
+near_cost(2 + 6 + 5, "churn = 0 does without", worn, isl160,
           { dynamo = false, prefill_load_scale = 1, churn = 0 })
-near_cost(2 + 6 + 5, "and so does dynamo = true", hot, isl160)
-near_cost(2 + 6 + 5, "it can be unset for one request", hot, isl160, weighed,
+near_cost(2 + 6 + 5, "and so does dynamo = true", worn, isl160)
+near_cost(2 + 6 + 5, "it can be unset for one request", worn, isl160, weighed,
           { churn = 0 })
 near_cost(10, "equal churn is no difference",
           { { churn = 700 }, { churn = 700 } }, isl160, weighed)
