@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 24               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 25               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -70,6 +70,7 @@ typedef struct {
     double      reported_usage;
     double      churn;
     double      in_flight;
+    double      prefill_tps;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -291,7 +292,8 @@ end
 
 local FIELDS = "worker, rank, device, host, disk, predicted, in_flight, "
                .. "churn, active_requests, "
-               .. "active_prefills, prefill_tokens, decode_blocks, "
+               .. "active_prefills, prefill_tokens, prefill_tps, "
+               .. "decode_blocks, "
                .. "waiting_requests, running_requests, kv_usage, health, lora, "
                .. "additional_blocks, weight, share, max_active, role, engine, "
                .. "confidence, confidence_id, confidence_reason, age, address, "
