@@ -125,6 +125,7 @@ kvr_simulate_open(kvr_simulate_t *s, uint32_t block_size)
     s->churn = calloc(s->workers, sizeof(uint64_t));
     s->matches = calloc(s->max_holders, sizeof(kvr_match_t));
     s->depths = calloc(s->max_holders, sizeof(kvr_inflight_depth_t));
+
     s->medians = calloc(s->workers, sizeof(double));
 
     if (s->holders == NULL || s->worker_of == NULL || s->churn == NULL
