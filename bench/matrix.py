@@ -54,8 +54,9 @@ POLICIES = {
 CANDIDATES = {
     "kv_cost={ in_flight = false, churn = 0 }": "the default before",
     "kv_cost={ churn = 0 }": "candidate",
-    "kv_cost={ churn = 0.2 }": "candidate",
+    "kv_cost={ churn = 0.4 }": "candidate",
     "kv_cost={ churn = 0.6 }": "candidate",
+    "kv_cost={ churn = 1 }": "candidate",
     "kv_cost={ prefill_load_scale = 4 }": "candidate",
     "kv_cost={ prefill_load_scale = 16 }": "candidate",
 }
