@@ -76,6 +76,22 @@ def results_are_files():
     assert status == 0 and "0.00 points" in out, out
 
 
+def events_get_lost_and_engines_restart():
+    """--event-loss and --restart are in the parameters, and are counted"""
+    status, out, err = simulate(
+        *SMALL, "--policy", "kv_cost", "--event-loss", 0.1,
+        "--repair-delay", 500, "--restart", 30, "--restart-time", 5,
+        "--json", "lossy.json")
+    assert status == 0, err
+    told = json.loads((at / "lossy.json").read_text())
+    wanted = {"event-loss": 0.1, "repair-delay": 500, "restart": 30,
+              "restart-time": 5}
+    assert wanted.items() <= told["parameters"].items(), told["parameters"]
+    for seed in told["runs"][0]["seeds"]:
+        assert seed["lost"] > 0 and seed["restarts"] > 0, seed
+    assert "| failed" in out, out
+
+
 def own_policies_are_found():
     """a policy of one's own is found by LUA_PATH, and one that fails told"""
     (at / "acme.lua").write_text(
@@ -123,6 +139,8 @@ def mistakes_are_told():
             (("--policy", "kv_cost={ x"), "no Lua table"),
             (("--policy", "kv_cost={ xyz = 1 }"), 'unknown setting "xyz"'),
             (("--workers", "0"), "--workers must be a whole number from 1"),
+            (("--event-loss", "2"), "--event-loss must be a number from 0 to 1"),
+            (("--restart", "9", "--workers", "1"), "at least 2 workers"),
             (("--wrkers", "3"), "there is no option --wrkers"),
             (("--seeds",), "--seeds needs a value"),
             (("--engine", "trtllm"), "--engine must be vllm or sglang"),
@@ -142,7 +160,8 @@ def main():
         at = Path(directory)
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
-            own_policies_are_found, traces_are_read, mistakes_are_told])
+            events_get_lost_and_engines_restart, own_policies_are_found,
+            traces_are_read, mistakes_are_told])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,10 @@ local NUMBERS = {
     ["max-requests"] = { default = 256, least = 1, most = 2^16, whole = true },
     routers = { default = 1, least = 1, most = 64, whole = true },
     ["event-delay"] = { default = 5, least = 0, most = 60000 },
+    ["event-loss"] = { default = 0, least = 0, most = 1 },
+    ["repair-delay"] = { default = 1000, least = 0, most = 600000 },
+    restart = { least = 1, most = 1e7 },
+    ["restart-time"] = { default = 60, least = 0, most = 1e5 },
     load = { default = 0.7, least = 0.01, most = 10 },
     requests = { default = 5000, least = 1, most = 1e7, whole = true },
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
@@ -188,6 +192,11 @@ local function options_of(args)
         fail(2, "--compare needs two files, %d were given", #found.compare)
     end
 
+    if found.restart and found.workers == 1 then
+        fail(2, "--restart needs at least 2 workers: the last engine that is "
+                .. "there never restarts")
+    end
+
     if #found.policies == 0 then
         found.policies = { policy_of("round_robin"), policy_of("kv_cost") }
     end
@@ -288,6 +297,10 @@ local function run_seed(options, seed, results, ceilings)
             max_requests = options["max-requests"], times = options.times,
             routers = options.routers,
             event_delay = options["event-delay"] / 1000,
+            event_loss = options["event-loss"],
+            repair_delay = options["repair-delay"] / 1000,
+            restart = options.restart,
+            restart_time = options["restart-time"],
             seed = seed, policy = policy,
         }, talks, clock, report)
 
@@ -359,13 +372,14 @@ local function table_of(options, results, ceilings)
                     percent(column(list, "busy")),
                     format("%.2f", column(list, "worst_share")),
                     format("%.0f", column(list, "longest_queue")),
-                    format("%.0f", column(list, "preempted")) }
+                    format("%.0f", column(list, "preempted")),
+                    format("%.0f", column(list, "failed")) }
     end
 
     print(figures.columns({ "policy", "best worker", "predicted", "hit rate",
                             "TTFT p50", "p90", "p99", "gap p50", "p99",
                             "tokens/s", "busy", "worst share", "queue",
-                            "preempted" }, rows))
+                            "preempted", "failed" }, rows))
 end
 
 
