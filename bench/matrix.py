@@ -4,6 +4,7 @@
 """Which policy has the lowest TTFT, over many fleets and workloads.
 
     matrix.py [--results DIR] [--quick] [--jobs N] [--choose] [--print]
+              [--sensitivity]
 
 Runs util/kv-simulate for each cell of a fractional design: six workloads times
 16 combinations of load, cache, fleet, delay of events and number of routers,
@@ -15,6 +16,9 @@ Half of the seeds, from 101 on, are for choosing parameters: --choose and
 --quick use those alone.  The other half, from 1 on, is for the report.
 
 --quick: four combinations of each workload, and three seeds.
+--sensitivity: the cells of --quick, each five times: as they are, and with the
+times decode and decode_context of a step halved and doubled.  Prints which
+orders of the default and another policy hold.
 --print: nothing is run, the results that are there are printed.
 
 A cell's results are written to DIR when the cell is done, and a cell that is
@@ -119,11 +123,11 @@ def name_of(cell):
             f"-routers{cell['routers']}")
 
 
-def run(cell, policies, seeds, path):
-    """Runs one cell.  None, or the reason why there are no results."""
+def run(cell, policies, seeds, path, more):
+    """Runs one cell, with more options.  None, or the reason why there are no results."""
     part = path.with_suffix(".part")
     command = [str(TOP / "util/kv-simulate"), "--json", str(part),
-               "--first-seed", str(seeds[0]), "--seeds", str(seeds[1])]
+               "--first-seed", str(seeds[0]), "--seeds", str(seeds[1]), *more]
 
     for key, value in cell.items():
         command += [f"--{key}", str(value)]
@@ -203,6 +207,39 @@ def by_workload(found, policies):
     return table
 
 
+def against(found, workload, policy):
+    """Ratios of the default's TTFT p90 to another policy's, with bounds.
+
+    A list: as assumed, and then with each of the other times of a step.
+    """
+    by_times = []
+
+    for cell, result in found:
+        if cell["workload"] == workload:
+            by_times.append([
+                [mine - other for mine, other in zip(logs[DEFAULT],
+                                                     logs[policy])]
+                for logs in (regrets(one)
+                             for one in (result, *result["sensitivity"]))])
+
+    return [ratios([sum(seeds) / len(seeds) for seeds in zip(*cells)])
+            for cells in zip(*by_times)]
+
+
+def verdict(found):
+    """What becomes of an order of two policies, as kv-simulate has it."""
+    ratio, low, high = found[0]
+
+    if low <= 1 <= high:
+        return "none"
+
+    if any((other[0] < 1) != (ratio < 1) for other in found[1:]):
+        return "changes"
+
+    return ("is open" if any(other[1] <= 1 <= other[2] for other in found[1:])
+            else "holds")
+
+
 # ---- output -----------------------------------------------------------------
 
 def row(*values):
@@ -268,6 +305,26 @@ def print_cells(found):
             lost.append(f"{name_of(cell)}: {mean:.2f}, best: {best}")
 
     return lost
+
+
+def print_sensitivity(found, policies):
+    """Which orders of the default and another policy hold."""
+    factors = ("0.5, 0.5", "0.5, 2", "2, 0.5", "2, 2")
+
+    print("\nTTFT p90 of the default, divided by that of another policy: as "
+          "assumed (both 95 % bounds), and with decode and decode_context "
+          "multiplied:\n")
+    row("workload", "policy", "as assumed", *factors, "conclusion")
+    row(*["---"] * (4 + len(factors)))
+
+    for workload in WORKLOADS:
+        for policy in policies:
+            if policy != DEFAULT and any(cell["workload"] == workload
+                                         for cell, _ in found):
+                rates = against(found, workload, policy)
+                row(workload, f"`{policy}`",
+                    "{:.2f} ({:.2f} to {:.2f})".format(*rates[0]),
+                    *(f"{rate[0]:.2f}" for rate in rates[1:]), verdict(rates))
 
 
 def plot(table, policies, path):
@@ -350,13 +407,17 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--choose", action="store_true")
     parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--sensitivity", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    options.quick = options.quick or options.sensitivity
 
     policies = {**POLICIES, **(CANDIDATES if options.choose else {})}
     seeds = (101 if options.quick or options.choose else 1,
              3 if options.quick else 10)
-    kind = f"{'choose' if options.choose else 'report'}-{seeds[0]}-{seeds[1]}"
+    kind = ("sensitivity" if options.sensitivity
+            else "choose" if options.choose else "report")
+    kind += f"-{seeds[0]}-{seeds[1]}"
     path = options.results / kind
     path.mkdir(parents=True, exist_ok=True)
     design = cells(options.quick)
@@ -366,7 +427,8 @@ def main():
     if not options.only_print:
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             started = {
-                pool.submit(run, cell, policies, seeds, wanted[name_of(cell)]):
+                pool.submit(run, cell, policies, seeds, wanted[name_of(cell)],
+                            ["--sensitivity"] if options.sensitivity else []):
                 name_of(cell)
                 for cell in design if not wanted[name_of(cell)].exists()}
 
@@ -378,7 +440,12 @@ def main():
              for cell in design if wanted[name_of(cell)].exists()]
     missing = [name for name, file in wanted.items() if not file.exists()]
 
-    return 0 if report(found, missing, policies, path) else 1
+    passes = report(found, missing, policies, path)
+
+    if options.sensitivity and found:
+        print_sensitivity(found, policies)
+
+    return 0 if passes else 1
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ local index = require "resty.kv_router.simulate.index"
 local new_engine = require "resty.kv_router.simulate.engine".new
 local new_random = require "resty.kv_router.random".new
 local new_stream = require "resty.kv_router.simulate.stream".new
+local sensitivity = require "resty.kv_router.simulate.sensitivity"
 local sglang = require "resty.kv_router.simulate.sglang_cache"
 local vllm = require "resty.kv_router.simulate.vllm_cache"
 local workload = require "resty.kv_router.simulate.workload"
@@ -501,5 +502,56 @@ is(mean, 2, "the mean")
 near(half, 4.30 / math.sqrt(3), 1e-9, "and the half of its 95 % interval")
 is(figures.percentile({ 1, 2, 3, 4 }, 50), 2, "a percentile is one of the list")
 is(figures.percentile({ 1, 2, 3, 4 }, 99), 4, "the largest one at the end")
+
+
+
+-- ---- sensitivity ------------------------------------------------------------
+
+do
+    local times = { base = 1, decode = 2, decode_context = 4 }
+    local variants = sensitivity.variants(times)
+    local told = {}
+
+    for i, it in ipairs(variants) do
+        told[i] = it.times.decode .. " " .. it.times.decode_context .. " "
+                  .. it.times.base
+    end
+
+    is(table.concat(told, ", "), "1 2 1, 1 8 1, 4 2 1, 4 8 1",
+       "both times are halved and doubled, and no other one")
+    is(times.decode, 2, "the assumed times stay")
+
+    -- TTFT p90 of two seeds, for each policy
+    local function runs(...)
+        local list = {}
+
+        for i, pair in ipairs { ... } do
+            list[i] = { { ttft_p90 = pair[1] }, { ttft_p90 = pair[2] } }
+        end
+
+        return list
+    end
+
+    local usual = runs({ 2, 2 }, { 1, 1.01 }, { 3, 0.8 }, { 8, 8 })
+    local drawn, compared = sensitivity.conclusions {
+        usual, usual, runs({ 2, 2 }, { 2.1, 2.1 }, { 3, 3 }, { 8, 8 }),
+        runs({ 2, 2 }, { 1, 1 }, { 3, 3 }, { 9, 2 }), usual,
+    }
+    local texts = {}
+
+    for i, it in ipairs(drawn) do
+        texts[i] = it.lower .. "<" .. it.higher .. " " .. it.verdict
+    end
+
+    is(compared, 6, "all pairs of policies are compared")
+    is(table.concat(texts, ", "),
+       "2<1 changes, 1<4 is open, 2<4 is open",
+       "an interval that has 1 in it is no conclusion, or an open one; an "
+       .. "order that turns changes")
+    near(drawn[2].ratio, 0.25, 1e-9, "the ratio is told")
+
+    drawn = sensitivity.conclusions { usual, usual, usual, usual, usual }
+    is(drawn[1].verdict, "holds", "what is always so holds")
+end
 
 tap.done()

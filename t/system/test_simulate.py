@@ -92,6 +92,24 @@ def events_get_lost_and_engines_restart():
     assert "| failed" in out, out
 
 
+def conclusions_are_tried_with_other_times():
+    """--sensitivity: four tables more, and what becomes of each order"""
+    status, out, err = simulate(
+        *SMALL, "--policy", "kv_cost", "--policy", "round_robin",
+        "--sensitivity", "--seeds", 4, "--json", "sensitivity.json")
+    assert status == 0, err
+    assert out.count("| policy ") == 5, out
+    assert "Pairs of policies: 1, conclusions: 1, of which hold: 1" in out, out
+    row = [cell.strip() for cell in out.splitlines()[-1].split("|")]
+    assert row[1:3] == ["kv_cost", "round_robin"] and row[-2] == "holds", out
+    variants = json.loads((at / "sensitivity.json").read_text())["sensitivity"]
+    assert sorted(variant["times"]["decode"] for variant in variants) \
+        == [1.5e-5, 1.5e-5, 6e-5, 6e-5]
+    assert all(len(variant["runs"][1]["seeds"]) == 4 for variant in variants)
+    status, _, err = simulate("--sensitivity", "--seeds", 1)
+    assert status == 2 and "--sensitivity needs at least 2 seeds" in err, err
+
+
 def own_policies_are_found():
     """a policy of one's own is found by LUA_PATH, and one that fails told"""
     (at / "acme.lua").write_text(
@@ -160,7 +178,8 @@ def main():
         at = Path(directory)
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
-            events_get_lost_and_engines_restart, own_policies_are_found,
+            events_get_lost_and_engines_restart,
+            conclusions_are_tried_with_other_times, own_policies_are_found,
             traces_are_read, mistakes_are_told])
 
 

@@ -27,6 +27,7 @@ local index = require "resty.kv_router.simulate.index"
 local json = require "cjson"
 local plot = require "resty.kv_router.simulate.plot"
 local prompts = require "resty.kv_router.simulate.prompts"
+local sensitivity = require "resty.kv_router.simulate.sensitivity"
 local workload = require "resty.kv_router.simulate.workload"
 local world = require "resty.kv_router.simulate.world"
 
@@ -154,6 +155,10 @@ local function options_of(args)
         elseif not name then
             fail(2, "\"%s\" is no option, see --help", args[i])
 
+        elseif name == "sensitivity" then
+            found.sensitivity = true
+            i = i - 1
+
         elseif not value then
             fail(2, "--%s needs a value, see --help", name)
 
@@ -195,6 +200,10 @@ local function options_of(args)
     if found.restart and found.workers == 1 then
         fail(2, "--restart needs at least 2 workers: the last engine that is "
                 .. "there never restarts")
+    end
+
+    if found.sensitivity and found.seeds == 1 then
+        fail(2, "--sensitivity needs at least 2 seeds: one has no interval")
     end
 
     if #found.policies == 0 then
@@ -423,7 +432,8 @@ local function plots(options, results, ceilings)
 end
 
 
-local function simulate(options)
+-- All seeds.  Returns the figures by policy and seed, and the ceilings by seed.
+local function run_all(options)
     local results, ceilings = {}, {}
 
     for i in ipairs(options.policies) do
@@ -436,31 +446,109 @@ local function simulate(options)
         run_seed(options, seed, results, ceilings)
     end
 
+    return results, ceilings
+end
+
+
+-- Runs all again with other times; prints a table of each, and what becomes of
+-- the conclusions.  Returns a list of { times, results }.
+local function vary(options, results)
+    local list, runs, rows = {}, { results }, {}
+    local heads = { "lower TTFT p90", "than", "ratio" }
+
+    for i, variant in ipairs(sensitivity.variants(options.times)) do
+        local other = setmetatable({ times = variant.times },
+                                   { __index = options })
+        local found, ceilings = run_all(other)
+
+        print("\n" .. variant.title .. "\n")
+        table_of(other, found, ceilings)
+        list[i] = { times = variant.times, results = found }
+        runs[i + 1] = found
+        heads[#heads + 1] = variant.factors
+    end
+
+    local conclusions, compared = sensitivity.conclusions(runs)
+    local hold = 0
+
+    heads[#heads + 1] = "conclusion"
+
+    for i, it in ipairs(conclusions) do
+        local row = { options.policies[it.lower].title,
+                      options.policies[it.higher].title,
+                      format("%.2f", it.ratio) }
+
+        for _, ratio in ipairs(it.ratios) do
+            row[#row + 1] = format("%.2f", ratio)
+        end
+
+        row[#row + 1] = it.verdict
+        rows[i] = row
+        hold = hold + (it.verdict == "holds" and 1 or 0)
+    end
+
+    print(format("\nPairs of policies: %d, conclusions: %d, of which hold: %d."
+                 .. "  Ratios of TTFT p90, first as\nassumed, then with decode "
+                 .. "and decode_context multiplied:\n", compared,
+                 #conclusions, hold))
+    print(figures.columns(heads, rows))
+
+    return list
+end
+
+
+local function listed(policies, results)
+    local runs = {}
+
+    for i, policy in ipairs(policies) do
+        results[i].ttfts = nil
+        runs[i] = { policy = policy.title, seeds = results[i] }
+    end
+
+    return runs
+end
+
+
+local function simulate(options)
+    local results, ceilings = run_all(options)
+
     table_of(options, results, ceilings)
+
+    local all = { { results = results } }
+
+    if options.sensitivity then
+        for _, variant in ipairs(vary(options, results)) do
+            all[#all + 1] = variant
+        end
+    end
 
     if options.plots then
         plots(options, results, ceilings)
     end
 
     if options.json then
-        local runs = {}
+        local policies, variants = options.policies, {}
 
-        for i, policy in ipairs(options.policies) do
-            results[i].ttfts = nil
-            runs[i] = { policy = policy.title, seeds = results[i] }
+        for i = 2, #all do
+            variants[i - 1] = { times = all[i].times,
+                                runs = listed(policies, all[i].results) }
         end
 
         options.compare, options.policies = nil, nil
-        write(options.json, json.encode({ parameters = options,
-                                          ceilings = ceilings, runs = runs })
-                            .. "\n")
+        write(options.json, json.encode({
+            parameters = options, ceilings = ceilings,
+            runs = listed(policies, results),
+            sensitivity = options.sensitivity and variants,
+        }) .. "\n")
     end
 
-    for _, run in ipairs(results) do
-        for _, found in ipairs(run) do
-            if found.faults > 0 then
-                fail(1, "a policy has failed %d times, and least_loaded has "
-                        .. "chosen instead", found.faults)
+    for _, variant in ipairs(all) do
+        for _, run in ipairs(variant.results) do
+            for _, found in ipairs(run) do
+                if found.faults > 0 then
+                    fail(1, "a policy has failed %d times, and least_loaded "
+                            .. "has chosen instead", found.faults)
+                end
             end
         end
     end
