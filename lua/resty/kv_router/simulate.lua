@@ -380,6 +380,7 @@ local function table_of(options, results, ceilings)
                     format("%.0f", column(list, "throughput")),
                     percent(column(list, "busy")),
                     format("%.2f", column(list, "worst_share")),
+                    format("%.1f", column(list, "spirals")),
                     format("%.0f", column(list, "longest_queue")),
                     format("%.0f", column(list, "preempted")),
                     format("%.0f", column(list, "failed")) }
@@ -387,8 +388,8 @@ local function table_of(options, results, ceilings)
 
     print(figures.columns({ "policy", "best worker", "predicted", "hit rate",
                             "TTFT p50", "p90", "p99", "gap p50", "p99",
-                            "tokens/s", "busy", "worst share", "queue",
-                            "preempted", "failed" }, rows))
+                            "tokens/s", "busy", "worst share", "spirals",
+                            "queue", "preempted", "failed" }, rows))
 end
 
 

@@ -47,6 +47,7 @@ function _M.of(run)
         throughput = run.throughput,
         busy = run.busy,
         worst_share = run.worst_share,
+        spirals = run.spirals,
         longest_queue = run.longest_queue,
         preempted = run.preempted,
         failed = run.failed,

@@ -124,6 +124,18 @@ function KINDS.shared(draw, list, at, size)
 end
 
 
+-- one question behind a long system prompt that nobody knows in the beginning
+-- and everybody asks for in the end
+function KINDS.surge(draw, list, at, size)
+    list[#list + 1] = {
+        at = sqrt(at), parts = { part(1, 12000, size) },
+        turns = { { think = 0, add = floor(skewed(draw, 30, 800, 120)),
+                    output = floor(skewed(draw, 50, 600, 150)) } } }
+
+    return 1
+end
+
+
 -- one of 400 documents behind a system prompt, and one or two questions
 function KINDS.rag(draw, list, at, size)
     local document = zipf(draw, 400)

@@ -45,6 +45,14 @@ local mt = { __index = _M }
 local CHANCE = 2^40
 
 
+-- A spiral: at one worker at least PILE requests have no first token yet, and
+-- more than PILED times as many as at the mean of the others.  It ends at EVEN
+-- times their mean.
+local PILE = 16
+local PILED = 4
+local EVEN = 2
+
+
 -- ---- time: a binary heap of what is to be done ------------------------------
 
 -- Two things at one time are done in the order in which they were planned.
@@ -210,7 +218,7 @@ end
 
 local function new_worker(self, number)
     local conf = self.conf
-    local worker = { number = number, requests = 0, tokens = 0 }
+    local worker = { number = number, pending = 0, tokens = 0, piled = false }
 
     start_engine(self, worker)
 
@@ -233,13 +241,35 @@ end
 
 -- ---- requests ---------------------------------------------------------------
 
+-- The worker has n more requests without a first token.
+local function count(self, worker, n)
+    worker.pending = worker.pending + n
+    self.pending = self.pending + n
+
+    local pending = worker.pending
+    local others = (self.pending - pending) / max(1, self.conf.workers - 1)
+
+    if worker.piled then
+        worker.piled = pending > EVEN * others
+
+    elseif pending >= PILE and pending > PILED * others
+           and self.conf.workers > 1
+    then
+        worker.piled = true
+        self.spirals = self.spirals + 1
+    end
+end
+
+
 -- What the engine calls.
 local function on_first(request, now)
     local self = request.world
     local first_at = request.asked.first_at
 
     request.first_at = first_at or now
+    request.began = true         -- by this engine
     request.router:prefilled(request, now)
+    count(self, self.workers[request.worker + 1], -1)
     self.prompt_tokens = self.prompt_tokens + request.prompt
     self.best = self.best + request.best
     self.predicted = self.predicted + request.predicted
@@ -324,8 +354,8 @@ local function arrive(self, asked)
     request.best = min(self:best_of(request), limit) * size
     self.arrivals = self.arrivals + (asked.arrived and 0 or 1)
 
-    worker.requests = worker.requests + 1
     worker.tokens = worker.tokens + prompt
+    count(self, worker, 1)
     worker.engine:submit(request)
 
     local waiting = worker.engine.last - worker.engine.first + 1
@@ -368,6 +398,11 @@ end
 
 local function fail(self, request)
     request.router:failed(request, self.now)
+
+    if not request.began then
+        count(self, self.workers[request.worker + 1], -1)
+    end
+
     self.failed = self.failed + 1
     plan(self, self.now, "arrive",
          { talk = request.talk, turn = request.turn,
@@ -457,6 +492,7 @@ function _M.run(conf, talks, clock, progress)
         longest_queue = 0,
         talks = #talks,          -- that have not ended
         failed = 0, restarts = 0, away = 0,
+        pending = 0, spirals = 0,
     }, mt)
 
     for i = 1, conf.workers do
@@ -538,6 +574,7 @@ function _M:figures()
         throughput = self.answered / seconds,
         busy = busy / seconds / #self.workers,
         worst_share = most / max(1, sent) * #self.workers,
+        spirals = self.spirals,
         longest_queue = self.longest_queue,
         preempted = preempted,
         failed = self.failed,
