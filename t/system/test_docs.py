@@ -642,6 +642,30 @@ def names_are_documented():
         assert f"| `{path.stem}` |" in section("Policies"), path
 
 
+def directives_are_whole():
+    """every directive has its contexts, its parameters in a table, an example"""
+    page, wrong = PAGES["docs/configuration.md"], []
+    names = re.findall(r"^### (kv_router_\w+)$", page, re.M)
+    assert len(names) > 15, names
+    for name in names:
+        text = "".join(re.findall(
+            rf"^##+ {name}\n(.*?)(?=^##[#]? |\Z)", DOCS, re.M | re.S))
+        syntax = re.search(rf"\*\*syntax:\*\* `{name} (.*?);`", text)[1]
+        told = re.findall(r"^\*\*(default|context):\*\* \S", text, re.M)
+        if told[:2] != ["default", "context"]:
+            wrong.append(f"{name}: its default or context")
+        if not any(re.search(rf"^ *{name} ", example, re.M)
+                   for example in blocks("nginx", text)):
+            wrong.append(f"{name}: an example")
+        rows = {cell for row in re.findall(r"^\| ([^|]*) \| [^|]+ \| .+ \|$",
+                                           text, re.M)
+                for cell in re.findall(r"`(\w+)`", row)}
+        wrong += [f"{name}: a row of {one or two}" for one, two
+                  in re.findall(r"(\w+)=|\[(\w+)\]", syntax)
+                  if not {one, two} & rows]
+    assert not wrong, wrong
+
+
 def main():
     global at
     directory = Path(tempfile.mkdtemp(prefix="kv-router-test-"))
@@ -652,6 +676,7 @@ def main():
         at.start()
         return tap.run([
             names_are_documented,
+            directives_are_whole,
             links_lead_somewhere,
             messages_are_sorted,
             sentences_are_short,

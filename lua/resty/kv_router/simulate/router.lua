@@ -130,7 +130,9 @@ function _M:route(request, now)
         local depth = depths[worker]
 
         c.device, c.host, c.disk = depth, depth, depth
+        c.in_flight = flying[worker]
         c.additional_blocks = n - flying[worker]
+        c.churn = self.index:churn(worker, now)
         best = max(best, depth)
     end
 
@@ -155,8 +157,9 @@ function _M:route(request, now)
 
     request.ctx = ctx
     request.routed = now
-    request.prefill_tokens = request.prompt - min(depths[worker] * size,
-                                                  request.prompt)
+    request.prefill_tokens = request.prompt
+                             - min(max(depths[worker], flying[worker]) * size,
+                                   request.prompt)
     request.flight, request.decode_blocks = self.index:fly(
         self.number, worker, request.locals, n)
 

@@ -119,13 +119,13 @@ end
 -- ---- events -----------------------------------------------------------------
 
 -- A message: a list of events.
-local function apply(index, worker, message)
+local function apply(index, worker, message, now)
     for _, e in ipairs(message) do
         if e.cleared then
             index:clear(worker)
 
         elseif e.locals then
-            index:store(worker, e.locals, e.names, e.from, e.n)
+            index:store(worker, e.locals, e.names, e.from, e.n, now)
 
         else
             index:remove(worker, e.names, e.n)
@@ -171,7 +171,7 @@ end
 
 local function send(self, worker, message)
     if self.truth then
-        apply(self.truth, worker.number, message)
+        apply(self.truth, worker.number, message, self.now)
     end
 
     worker.stream:send(message, self.now)
@@ -228,7 +228,7 @@ local function new_worker(self, number)
     }, function(at, act, what)
         plan(self, at, act, what)
     end, function(message)
-        apply(self.index, number, message)
+        apply(self.index, number, message, self.now)
     end, function(exact)
         for _, router in ipairs(self.routers) do
             router:trust(number, exact)
