@@ -491,7 +491,7 @@ end
 
 is(select(2, workload.draw("tea", 1, SIZE, 1)),
    'there is no workload "tea"; there are: agents, batch, burst, chat, rag, '
-   .. "shared", "an unknown workload is told")
+   .. "shared, surge", "an unknown workload is told")
 
 
 -- ---- figures ----------------------------------------------------------------

@@ -110,6 +110,21 @@ def conclusions_are_tried_with_other_times():
     assert status == 2 and "--sensitivity needs at least 2 seeds" in err, err
 
 
+def what_everybody_asks_for_spreads():
+    """where the longest match always wins, one worker gets all requests of a
+    prefix that everybody asks for; by kv_cost it spreads by itself"""
+    status, _, err = simulate(
+        "--workload", "surge", "--load", 0.2, "--requests", 1500, "--seeds", 2,
+        "--policy", "kv_cost", "--policy", "cache_aware",
+        "--json", "surge.json")
+    assert status == 0, err
+    for ours, longest in zip(*(run["seeds"] for run in json.loads(
+            (at / "surge.json").read_text())["runs"])):
+        assert longest["spirals"] >= 1 and longest["worst_share"] == 8, longest
+        assert ours["spirals"] == 0 and ours["worst_share"] < 5, ours
+        assert 50 * ours["ttft_p90"] < longest["ttft_p90"], (ours, longest)
+
+
 def own_policies_are_found():
     """a policy of one's own is found by LUA_PATH, and one that fails told"""
     (at / "acme.lua").write_text(
@@ -179,7 +194,8 @@ def main():
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
             events_get_lost_and_engines_restart,
-            conclusions_are_tried_with_other_times, own_policies_are_found,
+            conclusions_are_tried_with_other_times,
+            what_everybody_asks_for_spreads, own_policies_are_found,
             traces_are_read, mistakes_are_told])
 
 
