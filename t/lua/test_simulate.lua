@@ -15,6 +15,7 @@ local index = require "resty.kv_router.simulate.index"
 local new_engine = require "resty.kv_router.simulate.engine".new
 local new_random = require "resty.kv_router.random".new
 local new_stream = require "resty.kv_router.simulate.stream".new
+local plot = require "resty.kv_router.simulate.plot"
 local sensitivity = require "resty.kv_router.simulate.sensitivity"
 local sglang = require "resty.kv_router.simulate.sglang_cache"
 local vllm = require "resty.kv_router.simulate.vllm_cache"
@@ -503,6 +504,36 @@ near(half, 4.30 / math.sqrt(3), 1e-9, "and the half of its 95 % interval")
 is(figures.percentile({ 1, 2, 3, 4 }, 50), 2, "a percentile is one of the list")
 is(figures.percentile({ 1, 2, 3, 4 }, 99), 4, "the largest one at the end")
 
+
+
+-- ---- plots ------------------------------------------------------------------
+
+do
+    local drawn = plot.dots("a < b", {
+        { "chat", { { "kv_cost", 2, 1, 4 }, { "p2c", 8, 8, 16 } } } })
+    local xs, bounds, ticks = {}, {}, {}
+
+    for x in drawn:gmatch('<circle cx="([%d.]+)"') do
+        xs[#xs + 1] = tonumber(x)
+    end
+
+    for from, to in drawn:gmatch('<line x1="([%d.]+)" x2="([%d.]+)"[^>]*'
+                                    .. 'stroke%-width')
+    do
+        bounds[#bounds + 1] = to - from
+    end
+
+    for tick in drawn:gmatch('middle">(%d+)<') do
+        ticks[#ticks + 1] = tick
+    end
+
+    is(#xs, 2, "a dot for each policy")
+    near((xs[2] - xs[1]) / (bounds[1] / 2), 2, 1e-2,
+         "the axis is logarithmic: from 2 to 8 is as far as from 1 to 4")
+    near(bounds[1] / bounds[2], 2, 1e-2, "and so are the bounds")
+    is(table.concat(ticks, " "), "1 2 5 10", "with ticks between the bounds")
+    ok(drawn:find("a &lt; b", 1, true), "a title is text")
+end
 
 
 -- ---- sensitivity ------------------------------------------------------------

@@ -10,8 +10,9 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "demo"))
+sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "bench")]
 
+import matrix                                               # noqa: E402
 import tap                                                  # noqa: E402
 
 SIMULATE = ROOT / "util" / "kv-simulate"
@@ -125,6 +126,39 @@ def what_everybody_asks_for_spreads():
         assert 50 * ours["ttft_p90"] < longest["ttft_p90"], (ours, longest)
 
 
+def a_matrix_is_printed_and_drawn():
+    """matrix.py has tables, plots and conclusions of all cells, and fails
+    when one is missing"""
+    status, _, err = simulate(
+        "--requests", 60, "--seeds", 3, "--workers", 3, "--blocks", 800,
+        "--sensitivity", "--json", "cell.json",
+        *(word for policy in matrix.POLICIES for word in ("--policy", policy)))
+    assert status == 0, err
+    cells = at / "results" / "sensitivity-101-3"
+    cells.mkdir(parents=True)
+    for cell in matrix.cells(True):
+        (cells / f"{matrix.name_of(cell)}.json").symlink_to(at / "cell.json")
+
+    def printed():
+        return subprocess.run(
+            [ROOT / "bench" / "matrix.py", "--sensitivity", "--print",
+             "--results", at / "results", "--plot", at / "plots"],
+            capture_output=True, text=True, timeout=HANGS, check=False)
+
+    done = printed()
+    assert "24 of 24 cells, 3 seeds" in done.stdout, done.stderr
+    assert "| chat | `lmetric` |" in done.stdout, done.stdout
+    assert "No results" not in done.stdout, done.stdout
+    for plot in ("regret", "ladder", "ttft"):
+        drawn = xml.etree.ElementTree.parse(at / "plots" / f"value-{plot}.svg")
+        assert len(drawn.getroot()) > 40, plot
+    gone = sorted(cells.iterdir())[0]
+    gone.unlink()
+    done = printed()
+    assert done.returncode == 1, done.stdout
+    assert f"No results: {gone.stem}." in done.stdout, done.stdout
+
+
 def own_policies_are_found():
     """a policy of one's own is found by LUA_PATH, and one that fails told"""
     (at / "acme.lua").write_text(
@@ -195,8 +229,8 @@ def main():
             help_is_there, policies_are_compared, results_are_files,
             events_get_lost_and_engines_restart,
             conclusions_are_tried_with_other_times,
-            what_everybody_asks_for_spreads, own_policies_are_found,
-            traces_are_read, mistakes_are_told])
+            what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
+            own_policies_are_found, traces_are_read, mistakes_are_told])
 
 
 if __name__ == "__main__":
