@@ -518,7 +518,7 @@ do
     end
 
     for from, to in drawn:gmatch('<line x1="([%d.]+)" x2="([%d.]+)"[^>]*'
-                                    .. 'stroke%-width')
+                                 .. 'stroke%-width')
     do
         bounds[#bounds + 1] = to - from
     end

@@ -1,19 +1,21 @@
 #!/usr/bin/python3
 """kv-simulate, as a user runs it; TAP."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "bench")]
+from stage import NOBODY, ROOT, Stage, tap, wait_until
+
+sys.path.insert(0, str(ROOT / "bench"))
 
 import matrix                                               # noqa: E402
-import tap                                                  # noqa: E402
 
 SIMULATE = ROOT / "util" / "kv-simulate"
 BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build").resolve()
@@ -196,6 +198,42 @@ def traces_are_read():
         trace.write('{"timestamp": 3}\n')
     status, _, err = simulate("--trace", at / "trace")
     assert status == 2 and "trace:4: neither" in err, err
+    (at / "without").write_text('{"at":1.5,"hashes":"-"}\n')
+    status, _, err = simulate("--trace", at / "without")
+    assert status == 2 and "no line has hashes of a prompt" in err, err
+
+
+def logs_of_nginx_are_read():
+    """nginx writes a trace by the log_format of the documentation"""
+    page = (ROOT / "docs" / "kv-simulate.md").read_text()
+    log_format = re.search(r"^log_format +trace .*?;$", page, re.M | re.S)[0]
+
+    class Logging(Stage):
+        """nginx logs a trace."""
+
+        def _write_conf(self, *args):
+            super()._write_conf(*args)
+            path = self.directory / "nginx.conf"
+            path.write_text(path.read_text().replace(
+                "http {", f"http {{ {log_format}", 1).replace(
+                    "access.log routing", "trace.log trace"))
+
+    with Logging("simulate") as stage:
+        stage.start_nginx({"w0": NOBODY})
+        for body in ({"prompt": list(range(100))},
+                     {"prompt": list(range(64)) + [7] * 40},
+                     {"prompt": "a text whose tokens nobody knows"}):
+            with contextlib.suppress(OSError):      # no engine is there
+                stage.call("POST", "/v1/completions", body)
+        log = stage.directory / "trace.log"
+        wait_until("three requests are logged",
+                   lambda: log.read_text().count("\n") == 3)
+        status, out, err = simulate("--trace", log, "--seeds", 1,
+                                    "--policy", "kv_cost")
+    assert status == 0, err
+    assert "trace.log: left out 1 lines without hashes" in err, err
+    shared = 64 / (6 * 16 + 8 + 6 * 16 + 8)
+    assert f"bound: {shared:.1%}".replace("%", " %") in out, out
 
 
 def mistakes_are_told():
@@ -230,7 +268,8 @@ def main():
             events_get_lost_and_engines_restart,
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
-            own_policies_are_found, traces_are_read, mistakes_are_told])
+            own_policies_are_found, traces_are_read, logs_of_nginx_are_read,
+            mistakes_are_told])
 
 
 if __name__ == "__main__":

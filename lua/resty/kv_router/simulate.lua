@@ -239,13 +239,28 @@ end
 
 -- ---- runs -------------------------------------------------------------------
 
+local told                       -- are the lines that are left out told?
+
+local function read_trace(options)
+    local talks, more = workload.read(options.trace, options.requests,
+                                      options["tokens-per-id"],
+                                      options["block-size"])
+
+    if talks and more > 0 and not told then
+        told = true
+        io.stderr:write(format("%s: left out %d lines without hashes of a "
+                               .. "prompt\n", options.trace, more))
+    end
+
+    return talks, more
+end
+
+
 local function talks_of(options, seed)
     local talks, err
 
     if options.trace then
-        talks, err = workload.read(options.trace, options.requests,
-                                   options["tokens-per-id"],
-                                   options["block-size"])
+        talks, err = read_trace(options)
 
     else
         talks, err = workload.draw(options.workload, options.requests,
