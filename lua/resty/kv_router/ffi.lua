@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 23               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 24               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
