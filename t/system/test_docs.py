@@ -28,6 +28,7 @@ import tap                                                  # noqa: E402
 from processes import (Process, WAIT_SECONDS, free_port,    # noqa: E402
                        wait_until)
 from worker import Worker                                   # noqa: E402
+from agreement import agreement                             # noqa: E402
 
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
 MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
@@ -415,6 +416,9 @@ def nginx_alone_is_accepted():
 def nginx_alone_runs():
     """nginx alone sends a chat that goes on where its beginning went"""
     at.run(events=False)
+    wait_until("the sizes of the caches are known", lambda: all(
+        worker["estimates"][0]["source"] == "scraped"
+        for worker in at.json("GET", "/status")["workers"]))
     first, second = commands("Quick start")
     workers = []
     for overlap, command in (("0", first), ("[1-9][0-9]*", second)):
@@ -428,6 +432,15 @@ def nginx_alone_runs():
         wait_until("the estimate knows of it", lambda: at.json(
             "GET", "/status")["routed"]["unread"] == 0)
     assert workers[0] == workers[1], workers
+    agreement(line)
+    ids = commands("Synopsis")[2]
+    for command, is_there in ((second, True), (ids, False), (ids, True)):
+        at.json(*command)
+        at.logged(f"POST {command[1]} ")
+        if is_there:
+            agreement(at.log.read_text().splitlines()[-1])
+        wait_until("the estimate knows of it", lambda: at.json(
+            "GET", "/status")["routed"]["unread"] == 0)
     at.end()
 
 
