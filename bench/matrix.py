@@ -47,13 +47,17 @@ POLICIES = {
     "weighted": "llm-d's weights",
     "prefix_hash": "KubeAI's prefix hash",
     "lmetric": "LMetric",
+    "agent": "sessions, on top of the default",
 }
 
 # Settings of kv_cost that could become its defaults: run by --choose.
 CANDIDATES = {
+    "kv_cost={ in_flight = false, churn = 0 }": "the default before",
+    "kv_cost={ churn = 0 }": "candidate",
+    "kv_cost={ churn = 0.2 }": "candidate",
+    "kv_cost={ churn = 0.6 }": "candidate",
     "kv_cost={ prefill_load_scale = 4 }": "candidate",
     "kv_cost={ prefill_load_scale = 16 }": "candidate",
-    "kv_cost={ prefill_load_scale = 32 }": "candidate",
 }
 
 LOADS = (0.3, 0.5, 0.7, 0.9)

@@ -6,6 +6,7 @@
 #include "kvr_simulate.h"
 
 #include "core/kvr_clock.h"
+#include "traffic/kvr_churn.h"
 #include "zone/kvr_router.h"
 
 #include <stdio.h>
@@ -33,6 +34,7 @@ struct kvr_simulate_s {
     uint32_t               max_holders;
     uint32_t              *holders;     /* by worker */
     uint32_t              *worker_of;   /* by holder */
+    uint64_t              *churn;       /* by worker */
     kvr_match_t           *matches;
     kvr_inflight_depth_t  *depths;
     kvr_inflight_t        *inflight[KVR_SIMULATE_ROUTERS];
@@ -117,11 +119,12 @@ kvr_simulate_open(kvr_simulate_t *s, uint32_t block_size)
     s->max_holders = kvr_router_max_holders(&s->router);
     s->holders = calloc(s->workers, sizeof(uint32_t));
     s->worker_of = calloc(s->max_holders, sizeof(uint32_t));
+    s->churn = calloc(s->workers, sizeof(uint64_t));
     s->matches = calloc(s->max_holders, sizeof(kvr_match_t));
     s->depths = calloc(s->max_holders, sizeof(kvr_inflight_depth_t));
 
-    if (s->holders == NULL || s->worker_of == NULL || s->matches == NULL
-        || s->depths == NULL)
+    if (s->holders == NULL || s->worker_of == NULL || s->churn == NULL
+        || s->matches == NULL || s->depths == NULL)
     {
         return false;
     }
@@ -189,6 +192,7 @@ kvr_simulate_destroy(kvr_simulate_t *s)
 
     free(s->holders);
     free(s->worker_of);
+    free(s->churn);
     free(s->matches);
     free(s->depths);
     (void) munmap(s->base, s->size);
@@ -235,12 +239,16 @@ kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
 
 int
 kvr_simulate_store(kvr_simulate_t *s, uint32_t worker, const uint64_t *locals,
-    const double *names, uint32_t from, uint32_t n)
+    const double *names, uint32_t from, uint32_t n, double now)
 {
     int          rc;
     uint32_t     i, k;
     uint64_t     handles[KVR_SIMULATE_PART];
     kvr_event_t  ev;
+
+    /* the index's own count is by the machine's clock */
+
+    kvr_churn_add(&s->churn[worker], n - from, (uint32_t) now);
 
     for ( /* void */ ; from < n; from += k) {
 
@@ -267,6 +275,13 @@ kvr_simulate_store(kvr_simulate_t *s, uint32_t worker, const uint64_t *locals,
     }
 
     return KVR_OK;
+}
+
+
+double
+kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker, double now)
+{
+    return kvr_churn_read(&s->churn[worker], (uint32_t) now);
 }
 
 

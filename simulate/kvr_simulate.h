@@ -49,10 +49,11 @@ void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
 /*
  * A worker's engine has stored blocks [from, n) of a prompt, or removed blocks
  * by name, or emptied its cache.  0, or the number of a kvr_rc_t: the index is
- * full.
+ * full.  now: seconds of the virtual clock.
  */
 int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
-    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n,
+    double now);
 int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
     const double *names, uint32_t n);
 int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
@@ -63,6 +64,10 @@ int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
  */
 void kvr_simulate_find(kvr_simulate_t *s, const uint64_t *locals, uint32_t n,
     uint32_t *out);
+
+/* The blocks that a worker has stored lately, as kvr_churn.h has them. */
+double kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker,
+    double now);
 
 /*
  * Prompts in flight, as kvr_inflight.h has them, of one router.

@@ -145,6 +145,8 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
     ngx_http_kv_router_gen_double(g, "decode_blocks", c->decode_blocks);
     ngx_http_kv_router_gen_double(g, "additional_blocks",
                                   c->additional_blocks);
+    ngx_http_kv_router_gen_double(g, "in_flight", c->in_flight);
+    ngx_http_kv_router_gen_double(g, "churn", c->churn);
     yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_key(g, "reported");

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   23
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   24
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -135,6 +135,9 @@ typedef struct {
     double      reported_waiting;   /* by the engine itself; -1: not known */
     double      reported_running;
     double      reported_usage;     /* 0..1, of its KV cache */
+    double      churn;              /* blocks stored on the device lately */
+    double      in_flight;          /* blocks of the prompt that the worker
+                                       works on for requests of this process */
 } ngx_http_kv_router_candidate_t;
 
 

@@ -108,6 +108,9 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
     c->prefill_tokens = load.prefill_tokens;
+    c->in_flight = 0;
+    c->churn = kvr_router_holder_churn(&ctx->zone->router, h->holder,
+                                       ngx_current_msec / 1000);
     c->decode_blocks = load.decode_blocks;
     c->additional_blocks = ctx->match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);

@@ -16,7 +16,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 23               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 24               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -68,6 +68,8 @@ typedef struct {
     double      reported_waiting;
     double      reported_running;
     double      reported_usage;
+    double      churn;
+    double      in_flight;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -287,7 +289,8 @@ local function known(number)
     return number >= 0 and number or nil
 end
 
-local FIELDS = "worker, rank, device, host, disk, predicted, active_requests, "
+local FIELDS = "worker, rank, device, host, disk, predicted, in_flight, "
+               .. "churn, active_requests, "
                .. "active_prefills, prefill_tokens, decode_blocks, "
                .. "waiting_requests, running_requests, kv_usage, health, lora, "
                .. "additional_blocks, weight, share, max_active, role, engine, "

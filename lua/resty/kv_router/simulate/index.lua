@@ -24,7 +24,10 @@ void kvr_simulate_locals(uint64_t stream, uint32_t first, uint32_t n,
 void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
     double *names);
 int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
-    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n,
+    double now);
+double kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker,
+    double now);
 int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
     const double *names, uint32_t n);
 int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
@@ -87,8 +90,14 @@ local function done(rc)
 end
 
 
-function _M:store(worker, locals, names, from, n)
-    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n))
+function _M:store(worker, locals, names, from, n, now)
+    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n, now))
+end
+
+
+function _M:churn(worker, now)
+    -- in parentheses: see land()
+    return (C.kvr_simulate_churn(self.s, worker, now))
 end
 
 

@@ -86,7 +86,9 @@ function _M:route(request, now)
         local depth = depths[i]
 
         c.device, c.host, c.disk = depth, depth, depth
+        c.in_flight = flying[i]
         c.additional_blocks = n - flying[i]
+        c.churn = self.index:churn(i, now)
         best = max(best, depth)
     end
 
@@ -110,8 +112,8 @@ function _M:route(request, now)
     end
 
     request.ctx = ctx
-    request.prefill_tokens = request.prompt - min(depths[i] * size,
-                                                  request.prompt)
+    request.prefill_tokens = request.prompt - min(max(depths[i], flying[i])
+                                                  * size, request.prompt)
     request.flight, request.decode_blocks = self.index:fly(
         self.number, i, request.locals, n)
 

@@ -100,10 +100,10 @@ end
 
 -- ---- events -----------------------------------------------------------------
 
-local function apply(index, worker, events)
+local function apply(index, worker, events, now)
     for _, e in ipairs(events) do
         if e.locals then
-            index:store(worker, e.locals, e.names, e.from, e.n)
+            index:store(worker, e.locals, e.names, e.from, e.n, now)
 
         else
             index:remove(worker, e.names, e.n)
@@ -156,7 +156,7 @@ local function end_step(self, worker)
         worker.events = {}
 
         if self.truth then
-            apply(self.truth, worker.number, events)
+            apply(self.truth, worker.number, events, self.now)
         end
 
         if self.conf.event_delay > 0 then
@@ -164,7 +164,7 @@ local function end_step(self, worker)
                  { worker = worker.number, events = events })
 
         else
-            apply(self.index, worker.number, events)
+            apply(self.index, worker.number, events, self.now)
         end
     end
 
@@ -307,7 +307,7 @@ local ACTS = {
     arrive = arrive,
     step = end_step,
     deliver = function(self, what)
-        apply(self.index, what.worker, what.events)
+        apply(self.index, what.worker, what.events, self.now)
     end,
 }
 
