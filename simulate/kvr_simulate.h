@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What kv-simulate has of src/: an index with workers, and prompts in flight,
- * for programs of plain LuaJIT, which know no structures.
+ * What kv-simulate has of src/: an index with workers, prompts in flight, and
+ * prefill speeds, for programs of plain LuaJIT, which know no structures.
  *
  * Workers have numbers from 0.  A block has two hashes.  Its local hash stands
  * for its tokens alone; its name stands for all tokens of the prompt up to the
@@ -84,6 +84,21 @@ uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
     const uint64_t *locals, uint32_t n, uint32_t *blocks);
 uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
     uint32_t worker, uint32_t request);
+
+/*
+ * Prefill speeds, as kvr_speed.h has them, that one router measures.
+ *
+ * measured: a worker's first byte came so many microseconds after the request,
+ * before which it had so many tokens to prefill.
+ * speeds: writes to out[w], for each worker w, the tokens that it prefills in
+ * a second; 0: not known.
+ * left: kvr_speed_left().
+ */
+void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
+    uint32_t worker, double tokens, double us);
+void kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out);
+double kvr_simulate_left(double queued, double prefills, double speed,
+    double ms);
 
 
 #endif /* KVR_SIMULATE_H_INCLUDED */

@@ -52,7 +52,7 @@ do
        prototype:match("kvr_simulate_%w+") .. "() is declared as in the header")
 end
 
-is(found, 12, "every function of the header was found")
+is(found, 15, "every function of the header was found")
 
 
 -- ---- caches -----------------------------------------------------------------
