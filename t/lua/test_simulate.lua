@@ -449,6 +449,30 @@ ok(lossy.had < one.had, "messages that get lost cost hits")
 is(lossy.unfinished, 0, "and every request ends")
 
 do
+    local fastest, queued, waiting = 0, 0, 0
+    local policy = {
+        name = "watching",
+        pick = function(_, ctx)
+            for i = 1, #ctx.candidates do
+                local c = ctx.candidates[i]
+
+                fastest = math.max(fastest, c.prefill_tps)
+                queued = queued + (c.prefill_tokens > 0 and 1 or 0)
+                waiting = waiting + (c.active_prefills > 0 and 1 or 0)
+            end
+
+            return least.pick(least, ctx)
+        end,
+    }
+    local told = run { policy = { name = policy }, requests = 1000 }
+
+    is(told.faults, 0, "speeds: the policy works")
+    near(fastest, 1 / 3.5e-5, 0.5 / 3.5e-5,
+         "the router measures how fast engines prefill")
+    ok(waiting >= queued and queued > 0, "prompts wait to be prefilled")
+end
+
+do
     local fewest, unsure = 4, 0
     local policy = {
         name = "watching",

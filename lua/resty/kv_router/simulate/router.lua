@@ -16,6 +16,8 @@ local cast = ffi.cast
 local decide = policy.decide
 local ffi_new = ffi.new
 local finish = policy.finish
+local floor = math.floor
+local left = require("resty.kv_router.simulate.index").left
 local max = math.max
 local min = math.min
 local pairs = pairs
@@ -70,6 +72,9 @@ function _M.new(number, index, what, workers, block_size, seed)
                           match.candidates),
         depths = ffi_new("uint32_t[?]", workers),
         flying = ffi_new("uint32_t[?]", workers),
+        speeds = ffi_new("double[?]", workers),     -- of prefill, by worker
+        queued = ffi_new("double[?]", workers),     -- tokens of all prefills
+        begun = ffi_new("double[?]", workers),      -- when the running one began
         random = new_random(seed),
         outcome = ffi_new("ngx_http_kv_router_outcome_t"),
         faults = 0,
@@ -121,6 +126,7 @@ function _M:route(request, now)
     local match, depths, flying = self.match, self.depths, self.flying
     local n, size = request.prompt_blocks, self.block_size
     local candidates, worker_of, best = self.candidates, self.worker_of, 0
+    local speeds, queued, begun = self.speeds, self.queued, self.begun
 
     self.index:find(request.locals, n, depths)
     self.index:flying(self.number, request.locals, n, flying)
@@ -133,6 +139,10 @@ function _M:route(request, now)
         c.in_flight = flying[worker]
         c.additional_blocks = n - flying[worker]
         c.churn = self.index:churn(worker, now)
+        c.prefill_tps = speeds[worker]
+        c.prefill_tokens = floor(left(queued[worker], c.active_prefills,
+                                      speeds[worker],
+                                      1000 * (now - begun[worker])))
         best = max(best, depth)
     end
 
@@ -163,9 +173,16 @@ function _M:route(request, now)
     request.flight, request.decode_blocks = self.index:fly(
         self.number, worker, request.locals, n)
 
+    -- tokens before the first one of the answer, as far as the router knows
+    request.sample = c.prefill_tokens + request.prefill_tokens
+
+    if c.active_prefills == 0 then
+        begun[worker] = now
+    end
+
     c.active_requests = c.active_requests + 1
     c.active_prefills = c.active_prefills + 1
-    c.prefill_tokens = c.prefill_tokens + request.prefill_tokens
+    queued[worker] = queued[worker] + request.prefill_tokens
     c.decode_blocks = c.decode_blocks + request.decode_blocks
 
     return worker, depths[worker]
@@ -177,18 +194,23 @@ local function candidate_of(self, request)
 end
 
 
-local function prefill_ended(self, request)
+local function prefill_ended(self, request, now)
+    local worker = request.worker
     local c = candidate_of(self, request)
 
     c.active_prefills = c.active_prefills - 1
-    c.prefill_tokens = c.prefill_tokens - request.prefill_tokens
+    self.queued[worker] = self.queued[worker] - request.prefill_tokens
+    self.begun[worker] = now
 end
 
 
 -- The first token of a request has come.
 function _M:prefilled(request, now)
     request.first_byte = now
-    prefill_ended(self, request)
+    prefill_ended(self, request, now)
+    self.index:measured(self.number, request.worker, request.sample,
+                        (now - request.routed) * 1e6)
+    self.index:speeds(self.number, self.speeds)
 end
 
 
@@ -235,7 +257,7 @@ end
 -- The worker has gone before the request ended.
 function _M:failed(request, now)
     if not request.first_byte then
-        prefill_ended(self, request)
+        prefill_ended(self, request, now)
     end
 
     finished(self, request, now, 502)
