@@ -264,7 +264,7 @@ a drained worker has them, too: 200 asked 5 4
             local f = client.stats().frequency
 
             ngx.say("an eighth of the zone, at 72 bytes: ",
-                    f.blocks_max > 25000 and f.blocks_max < 29128)
+                    f.blocks_max > 22000 and f.blocks_max < 29128)
             ngx.say("replaced ", f.replaced, " cut ", f.cut)
 
             local metrics = ask("GET", "/status?format=prometheus").body
