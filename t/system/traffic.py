@@ -224,7 +224,7 @@ class Stream:
     def send_payload(self, payload, log=True, live=True):
         """One message of a payload in bytes."""
         self.seq += 1
-        message = envelope(self.worker, self.epoch, self.seq, payload)
+        message = self.envelope(payload)
         pipe = self.client.pipeline(transaction=True)
         if log:
             pipe.xadd(self.log_key, {"m": message},
@@ -235,8 +235,11 @@ class Stream:
 
     def heartbeat(self):
         """Says what was sent last."""
-        self.client.publish(self.channel, envelope(
-            self.worker, self.epoch, self.seq, None))
+        self.client.publish(self.channel, self.envelope(None))
+
+    def envelope(self, payload):
+        """A message, or a heartbeat, of what was sent last."""
+        return envelope(self.worker, self.epoch, self.seq, payload)
 
     def logged(self, *seqs):
         """Messages of this epoch as the log has them."""
