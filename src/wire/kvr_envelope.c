@@ -53,10 +53,10 @@ kvr_envelope_open(kvr_decoder_t *d, const kvr_msgpack_item_t *version,
     kvr_msgpack_item_t *worker, *epoch, *seq, *complete, *rank, *payload;
 
     if (!kvr_msgpack_equals(version, KVR_ENVELOPE_VERSION)) {
-        snprintf(d->valued, sizeof(d->valued), "an envelope of version \"%.*s\", "
-                 "and this router reads \"" KVR_ENVELOPE_VERSION "\": upgrade "
-                 "the router", (int) version->count,
-                 (const char *) version->bytes);
+        snprintf(d->valued, sizeof(d->valued),
+                 "an envelope of version \"%.*s\", and this router reads \""
+                 KVR_ENVELOPE_VERSION "\": upgrade the router",
+                 (int) version->count, (const char *) version->bytes);
         return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, d->valued);
     }
 

@@ -45,8 +45,8 @@ kvr_pointer_read(kvr_pointer_t *p,
     if (n[KVR_POINTER_VERSION] == 0
         || n[KVR_POINTER_VERSION] > KVR_POINTER_GROUPS)
     {
-        snprintf(why, KVR_POINTER_WHY, "a snapshot of version %" PRIu64 ", and "
-                 "this router reads %d and %d: upgrade the router",
+        snprintf(why, KVR_POINTER_WHY, "a snapshot of version %" PRIu64
+                 ", and this router reads %d and %d: upgrade the router",
                  n[KVR_POINTER_VERSION], KVR_POINTER_PLAIN,
                  KVR_POINTER_GROUPS);
         return KVR_INVALID;

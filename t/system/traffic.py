@@ -458,6 +458,8 @@ class Load:
     """An open stream of requests, some of them streaming."""
 
     STREAMS = 0.15                      # the part that streams
+    OPEN = 128                          # the most that are open at once: a slow
+                                        # machine is sent fewer requests
 
     def __init__(self, loop, stage, prompts, rng):
         self.done = self.streamed = 0
@@ -472,7 +474,7 @@ class Load:
         self._task = None
 
     def start(self, rate=60):
-        """Sends `rate` requests a second."""
+        """Sends `rate` requests a second, while there are not too many."""
         self._going = True
         self._task = self._loop.start(self._run(rate))
 
@@ -490,9 +492,10 @@ class Load:
                 connector=aiohttp.TCPConnector(force_close=True, limit=0),
                 timeout=aiohttp.ClientTimeout(total=PATIENCE)) as session:
             while self._going:
-                task = asyncio.create_task(self._one(session))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                if len(tasks) < self.OPEN:
+                    task = asyncio.create_task(self._one(session))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
                 await asyncio.sleep(1 / rate)
             await asyncio.gather(*tasks)
 
