@@ -6,6 +6,8 @@
 #include "kvr_simulate.h"
 
 #include "core/kvr_clock.h"
+#include "traffic/kvr_churn.h"
+#include "traffic/kvr_speed.h"
 #include "zone/kvr_router.h"
 
 #include <stdio.h>
@@ -33,9 +35,12 @@ struct kvr_simulate_s {
     uint32_t               max_holders;
     uint32_t              *holders;     /* by worker */
     uint32_t              *worker_of;   /* by holder */
+    uint64_t              *churn;       /* by worker */
     kvr_match_t           *matches;
     kvr_inflight_depth_t  *depths;
     kvr_inflight_t        *inflight[KVR_SIMULATE_ROUTERS];
+    kvr_speed_t           *speeds[KVR_SIMULATE_ROUTERS];    /* by worker */
+    double                *medians;     /* room for a number a worker */
 };
 
 
@@ -117,18 +122,23 @@ kvr_simulate_open(kvr_simulate_t *s, uint32_t block_size)
     s->max_holders = kvr_router_max_holders(&s->router);
     s->holders = calloc(s->workers, sizeof(uint32_t));
     s->worker_of = calloc(s->max_holders, sizeof(uint32_t));
+    s->churn = calloc(s->workers, sizeof(uint64_t));
     s->matches = calloc(s->max_holders, sizeof(kvr_match_t));
     s->depths = calloc(s->max_holders, sizeof(kvr_inflight_depth_t));
 
-    if (s->holders == NULL || s->worker_of == NULL || s->matches == NULL
-        || s->depths == NULL)
+    s->medians = calloc(s->workers, sizeof(double));
+
+    if (s->holders == NULL || s->worker_of == NULL || s->churn == NULL
+        || s->matches == NULL || s->depths == NULL || s->medians == NULL)
     {
         return false;
     }
 
     for (i = 0; i < s->routers; i++) {
         s->inflight[i] = kvr_inflight_create();
-        if (s->inflight[i] == NULL) {
+        s->speeds[i] = calloc(s->workers, sizeof(kvr_speed_t));
+
+        if (s->inflight[i] == NULL || s->speeds[i] == NULL) {
             return false;
         }
     }
@@ -180,6 +190,8 @@ kvr_simulate_destroy(kvr_simulate_t *s)
         if (s->inflight[i]) {
             kvr_inflight_destroy(s->inflight[i]);
         }
+
+        free(s->speeds[i]);
     }
 
     if (s->open) {
@@ -189,8 +201,10 @@ kvr_simulate_destroy(kvr_simulate_t *s)
 
     free(s->holders);
     free(s->worker_of);
+    free(s->churn);
     free(s->matches);
     free(s->depths);
+    free(s->medians);
     (void) munmap(s->base, s->size);
     free(s);
 }
@@ -235,12 +249,16 @@ kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
 
 int
 kvr_simulate_store(kvr_simulate_t *s, uint32_t worker, const uint64_t *locals,
-    const double *names, uint32_t from, uint32_t n)
+    const double *names, uint32_t from, uint32_t n, double now)
 {
     int          rc;
     uint32_t     i, k;
     uint64_t     handles[KVR_SIMULATE_PART];
     kvr_event_t  ev;
+
+    /* the index's own count is by the machine's clock */
+
+    kvr_churn_add(&s->churn[worker], n - from, (uint32_t) now);
 
     for ( /* void */ ; from < n; from += k) {
 
@@ -267,6 +285,13 @@ kvr_simulate_store(kvr_simulate_t *s, uint32_t worker, const uint64_t *locals,
     }
 
     return KVR_OK;
+}
+
+
+double
+kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker, double now)
+{
+    return kvr_churn_read(&s->churn[worker], (uint32_t) now);
 }
 
 
@@ -387,4 +412,44 @@ kvr_simulate_land(kvr_simulate_t *s, uint32_t router, uint32_t worker,
 {
     return kvr_inflight_remove(s->inflight[router], s->holders[worker], 0,
                                request);
+}
+
+
+void
+kvr_simulate_measured(kvr_simulate_t *s, uint32_t router, uint32_t worker,
+    double tokens, double us)
+{
+    kvr_speed_add(&s->speeds[router][worker], 0, (uint64_t) tokens,
+                  (int64_t) us);
+}
+
+
+void
+kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out)
+{
+    double    median, speed;
+    uint32_t  i, n;
+
+    n = 0;
+
+    for (i = 0; i < s->workers; i++) {
+        speed = kvr_speed_measured(&s->speeds[router][i], 0);
+
+        if (speed > 0) {
+            s->medians[n++] = speed;
+        }
+    }
+
+    median = kvr_speed_median(s->medians, n);
+
+    for (i = 0; i < s->workers; i++) {
+        out[i] = kvr_speed_read(&s->speeds[router][i], 0, median);
+    }
+}
+
+
+double
+kvr_simulate_left(double queued, double prefills, double speed, double ms)
+{
+    return kvr_speed_left(queued, prefills, speed, ms);
 }

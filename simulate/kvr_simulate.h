@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What kv-simulate has of src/: an index with workers, and prompts in flight,
- * for programs of plain LuaJIT, which know no structures.
+ * What kv-simulate has of src/: an index with workers, prompts in flight, and
+ * prefill speeds, for programs of plain LuaJIT, which know no structures.
  *
  * Workers have numbers from 0.  A block has two hashes.  Its local hash stands
  * for its tokens alone; its name stands for all tokens of the prompt up to the
@@ -49,10 +49,11 @@ void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
 /*
  * A worker's engine has stored blocks [from, n) of a prompt, or removed blocks
  * by name, or emptied its cache.  0, or the number of a kvr_rc_t: the index is
- * full.
+ * full.  now: seconds of the virtual clock.
  */
 int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
-    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n,
+    double now);
 int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
     const double *names, uint32_t n);
 int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
@@ -63,6 +64,10 @@ int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
  */
 void kvr_simulate_find(kvr_simulate_t *s, const uint64_t *locals, uint32_t n,
     uint32_t *out);
+
+/* The blocks that a worker has stored lately, as kvr_churn.h has them. */
+double kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker,
+    double now);
 
 /*
  * Prompts in flight, as kvr_inflight.h has them, of one router.
@@ -79,6 +84,21 @@ uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
     const uint64_t *locals, uint32_t n, uint32_t *blocks);
 uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
     uint32_t worker, uint32_t request);
+
+/*
+ * Prefill speeds, as kvr_speed.h has them, that one router measures.
+ *
+ * measured: a worker's first byte came so many microseconds after the request,
+ * before which it had so many tokens to prefill.
+ * speeds: writes to out[w], for each worker w, the tokens that it prefills in
+ * a second; 0: not known.
+ * left: kvr_speed_left().
+ */
+void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
+    uint32_t worker, double tokens, double us);
+void kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out);
+double kvr_simulate_left(double queued, double prefills, double speed,
+    double ms);
 
 
 #endif /* KVR_SIMULATE_H_INCLUDED */

@@ -51,6 +51,8 @@ scripts(http_config => <<"_EOC_", config => <<'_EOC_');
                 return best, nil, said
             end
         } })
+
+        cost = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 
 $Engines
@@ -78,6 +80,14 @@ _EOC_
         proxy_buffering         off;
         proxy_http_version      1.1;
         proxy_pass              http://127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    }
+
+    location /cost/ {
+        access_by_lua_block     { cost:access() }
+        add_header              x-route "$kv_router_worker $kv_router_overlap_blocks, $kv_router_reason" always;
+        rewrite                 ^/cost/(.*) /$1 break;
+        proxy_pass              http://engines;
+        proxy_buffering         off;
     }
 
     location /v1/ {
@@ -130,7 +140,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 29;
+plan tests => repeat_each() * 33;
 
 run_tests();
 
@@ -350,3 +360,27 @@ load: none
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 9: a prompt goes where another request of it runs, before there is an event
+--- script
+            local a = begin("slow", 1, 4000, "w2")
+
+            for _ = 1, 3 do
+                local answer = ask("POST", "/cost/completions", '{"prompt":'
+                                   .. client.tokens(1, 4000) .. "}")
+
+                ngx.say(answer.headers["x-route"])
+            end
+
+            a:close()
+            client.idle()
+--- response_body
+w2 0, in flight
+w2 0, in flight
+w2 0, in flight
+load: none
+--- no_error_log
+[error]
+[alert]

@@ -36,7 +36,8 @@ our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none", explain = true })
+        router = require("resty.kv_router").new("main", { tokenizer = "none", explain = true,
+            policy_conf = { churn = 0 } })
     }
 _EOC_
 
@@ -170,15 +171,15 @@ __DATA__
                         o.host, " ", o.disk, " ", o.predicted, ", ",
                         c.confidence, " ", c.reason, ", ", l.active_requests,
                         " ", l.prefill_tokens, " ", l.decode_blocks, " ",
-                        l.additional_blocks, ", ",
-                        tostring(c.reported.kv_usage))
+                        l.additional_blocks, ", stored ", math.ceil(l.churn),
+                        ", ", tostring(c.reported.kv_usage))
             end
 --- response_body
 200 application/json
 main: 18 tokens, 4 blocks of 4, best 3, cut false
 kv_cost: overlap: w2/0, then w1
-w1/0 both 1: cost 24, 2 2 2 0, EXTERNAL none, 0 0 0 4, userdata: NULL
-w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, userdata: NULL
+w1/0 both 1: cost 24, 2 2 2 0, EXTERNAL none, 0 0 0 4, stored 2, userdata: NULL
+w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, stored 3, userdata: NULL
 --- no_error_log
 [error]
 [alert]
@@ -243,12 +244,13 @@ predicted: 0
 
             ngx.say(c.overlap.device, " with ", c.overlap.predicted,
                     " predicted, active ", c.load.active_requests, ", ",
-                    c.load.decode_blocks, " blocks, would add ",
+                    c.load.decode_blocks, " blocks, ", c.load.in_flight,
+                    " of them in flight, would add ",
                     c.load.additional_blocks)
             sock:close()
             client.idle()
 --- response_body
-8 with 6 predicted, active 1, 10 blocks, would add 0
+8 with 6 predicted, active 1, 10 blocks, 10 of them in flight, would add 0
 load: none
 --- no_error_log
 [error]

@@ -155,7 +155,7 @@ _EOC_
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 45;
+plan tests => repeat_each() * 50;
 
 run_tests();
 
@@ -527,3 +527,37 @@ ok 1 0
 --- no_error_log
 [alert]
 [emerg]
+
+
+
+=== TEST 10: a prefill elsewhere shows the speed of who prefilled
+--- script
+            local function tell(what)
+                local said = {}
+
+                for i, w in ipairs(client.stats().workers) do
+                    said[i] = w.worker_id .. " " .. w.speed[1].samples
+                end
+
+                ngx.say(what, ": ", table.concat(said, ", "), " samples")
+            end
+
+            client.cache("p2", client.tokens(1, 8))
+            client.cache("d1", client.tokens(1, 4))
+
+            route("a pair", '{"prompt":' .. client.tokens(1, 300) .. "}")
+            tell("prefilled")
+
+            dict:set("status", 500)
+            route("nobody prefills", '{"prompt":' .. client.tokens(1, 300)
+                                     .. "}")
+            tell("not prefilled")
+--- response_body
+a pair: 200 d1 d1<p2: pair
+prefilled: p1 0, p2 1, d1 0, d2 0 samples
+nobody prefills: 200 d1 d1<p1: pair
+not prefilled: p1 0, p2 1, d1 0, d2 0 samples
+--- no_error_log
+[alert]
+[emerg]
+[crit]

@@ -142,9 +142,13 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
     ngx_http_kv_router_gen_double(g, "active_requests", c->active_requests);
     ngx_http_kv_router_gen_double(g, "active_prefills", c->active_prefills);
     ngx_http_kv_router_gen_double(g, "prefill_tokens", c->prefill_tokens);
+    ngx_http_kv_router_gen_double(g, "prefill_tokens_per_second",
+                                  c->prefill_tps > 0 ? c->prefill_tps : NAN);
     ngx_http_kv_router_gen_double(g, "decode_blocks", c->decode_blocks);
     ngx_http_kv_router_gen_double(g, "additional_blocks",
                                   c->additional_blocks);
+    ngx_http_kv_router_gen_double(g, "in_flight", c->in_flight);
+    ngx_http_kv_router_gen_double(g, "churn", c->churn);
     yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_key(g, "reported");

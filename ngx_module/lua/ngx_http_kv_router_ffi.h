@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   24
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   26
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -104,7 +104,8 @@
 typedef struct {
     double      active_requests;
     double      active_prefills;
-    double      prefill_tokens;     /* not yet prefilled, all requests */
+    double      prefill_tokens;     /* not yet prefilled, all requests, as
+                                       far as its speed lets tell */
     double      decode_blocks;
     double      additional_blocks;  /* this request would add */
     double      weight;             /* 1 is usual; times share */
@@ -135,6 +136,11 @@ typedef struct {
     double      reported_waiting;   /* by the engine itself; -1: not known */
     double      reported_running;
     double      reported_usage;     /* 0..1, of its KV cache */
+    double      churn;              /* blocks stored on the device lately */
+    double      in_flight;          /* blocks of the prompt that the worker
+                                       works on for requests of this process */
+    double      prefill_tps;        /* tokens prefilled per second; 0: not
+                                       known */
 } ngx_http_kv_router_candidate_t;
 
 

@@ -558,6 +558,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
 
     ngx_http_kv_router_judge(zone);
+    ngx_http_kv_router_speeds(zone);
     ngx_http_kv_router_echo_looks(zone);
     ngx_http_kv_router_history_tend(zone);
 

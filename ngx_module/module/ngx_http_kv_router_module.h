@@ -21,6 +21,7 @@
 #include <traffic/kvr_tally.h>
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
+#include <traffic/kvr_speed.h>
 #include <wire/kvr_forms.h>
 
 #include <yajl/yajl_gen.h>
@@ -152,6 +153,9 @@ typedef struct {
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
     ngx_msec_t                      judged;    /* when; by this process */
+    double                          speed;     /* the fleet's median, tokens
+                                                  per second; 0: not known */
+    ngx_msec_t                      speeds_at; /* when it was found */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
 
@@ -269,6 +273,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    routed_lost;   /* records of processes
                                                       without a ring */
     kvr_report_t                   *reports;       /* of each holder */
+    kvr_speed_t                    *speeds;        /* of the first nspeeds
+                                                      holders */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;
     ngx_atomic_t                    scrapes_failed;
@@ -283,10 +289,19 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    names_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
+    uint32_t                        nspeeds;
 
     void                           *base;          /* the kvr zone */
     size_t                          size;
 } ngx_http_kv_router_shctx_t;
+
+
+/* 1/64 of the zone, at most, is for the records of how fast ranks prefill */
+#define NGX_HTTP_KV_ROUTER_SPEED_PART  64
+
+/* the record of a holder; NULL: it has none */
+#define ngx_http_kv_router_speed(zone, holder)                                \
+    ((holder) < (zone)->sh->nspeeds ? &(zone)->sh->speeds[holder] : NULL)
 
 
 /* a location of kv_router_status that can be linked to */

@@ -17,6 +17,7 @@ typedef enum {
     ngx_http_kv_router_var_policy,
     ngx_http_kv_router_var_overlap,
     ngx_http_kv_router_var_best,
+    ngx_http_kv_router_var_source,
     ngx_http_kv_router_var_blocks,
     ngx_http_kv_router_var_cached,
     ngx_http_kv_router_var_confidence,
@@ -30,6 +31,8 @@ typedef enum {
 
 static ngx_int_t ngx_http_kv_router_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+static ngx_http_kv_router_candidate_t *ngx_http_kv_router_cache_source(
+    ngx_http_kv_router_ctx_t *ctx);
 static ngx_int_t ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_http_variable_value_t *v);
 
@@ -55,6 +58,10 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
 
     { ngx_string("kv_router_best_overlap_blocks"), NULL,
       ngx_http_kv_router_variable, ngx_http_kv_router_var_best,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("kv_router_cache_source"), NULL,
+      ngx_http_kv_router_variable, ngx_http_kv_router_var_source,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("kv_router_prompt_blocks"), NULL,
@@ -141,7 +148,14 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         return NGX_OK;
     }
 
-    if ((data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
+    c = ctx->chosen;
+
+    if (data == ngx_http_kv_router_var_source) {
+        c = ngx_http_kv_router_cache_source(ctx);
+    }
+
+    if (c == NULL
+        || (data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
         || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0)
         || (data == ngx_http_kv_router_var_tokens_why && ctx->rung_why == 0))
     {
@@ -158,7 +172,6 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    c = ctx->chosen;
     s.data = p;
     s.len = 0;
 
@@ -188,6 +201,11 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     case ngx_http_kv_router_var_best:
         s.len = ngx_sprintf(p, "%uD", ctx->best) - p;
+        break;
+
+    case ngx_http_kv_router_var_source:
+        s.data = (u_char *) c->address;
+        s.len = c->address_len;
         break;
 
     case ngx_http_kv_router_var_blocks:
@@ -239,6 +257,41 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
     v->not_found = 0;
 
     return NGX_OK;
+}
+
+
+/*
+ * The candidate that has more of the prompt than the chosen worker, and the
+ * most of all; of several, the one with the fewest requests.  NULL: there is
+ * none.
+ */
+
+static ngx_http_kv_router_candidate_t *
+ngx_http_kv_router_cache_source(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i, most, has;
+    ngx_http_kv_router_candidate_t  *c, *source;
+
+    source = NULL;
+    most = ctx->chosen->device - ctx->chosen->predicted;
+
+    for (i = 0; i < ctx->match.n; i++) {
+
+        c = &ctx->candidates[i];
+        has = c->device - c->predicted;
+
+        if (has > most
+            || (source && has == most
+                && c->active_requests < source->active_requests))
+        {
+            source = c;
+            most = has;
+        }
+    }
+
+    /* the ranks of a worker have one address */
+
+    return source && source->worker != ctx->chosen->worker ? source : NULL;
 }
 
 

@@ -58,6 +58,12 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->reports = ngx_slab_calloc(shpool,
                                       sh->nholders * sizeof(kvr_report_t));
 
+        sh->nspeeds = ngx_min(sh->nholders,
+                              zone->size / NGX_HTTP_KV_ROUTER_SPEED_PART
+                              / sizeof(kvr_speed_t));
+        sh->speeds = ngx_slab_calloc(shpool,
+                                     sh->nspeeds * sizeof(kvr_speed_t));
+
         sh->turns = ngx_slab_calloc(shpool,
                                     sh->nworkers
                                     * sizeof(ngx_http_kv_router_turn_t));
@@ -72,8 +78,8 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh->made = ngx_time();
 
         if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
-            || sh->reports == NULL || sh->turns == NULL || sh->rungs == NULL
-            || sh->names == NULL
+            || sh->reports == NULL || sh->speeds == NULL || sh->turns == NULL
+            || sh->rungs == NULL || sh->names == NULL
             || ngx_http_kv_router_rings_init(zone, shpool,
                                              zone->processes->worker_processes)
                != NGX_OK)

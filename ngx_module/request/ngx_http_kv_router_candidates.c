@@ -18,6 +18,8 @@ static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id);
 static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_uint_t strict);
+static double ngx_http_kv_router_queued(const kvr_load_row_t *load,
+    double speed);
 static ngx_uint_t ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
 static ngx_int_t ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx);
@@ -89,6 +91,17 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/* The tokens that are still to be prefilled, by the speed; a whole number. */
+
+static double
+ngx_http_kv_router_queued(const kvr_load_row_t *load, double speed)
+{
+    return (int64_t) kvr_speed_left(load->prefill_tokens, load->prefills,
+                                    speed, (double) ngx_current_msec
+                                           - (double) load->begun_ms);
+}
+
+
 /* 0: the holder is unhealthy and can't be a candidate. */
 
 static ngx_uint_t
@@ -107,7 +120,11 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
-    c->prefill_tokens = load.prefill_tokens;
+    c->prefill_tps = h->speed;
+    c->prefill_tokens = ngx_http_kv_router_queued(&load, h->speed);
+    c->in_flight = 0;
+    c->churn = kvr_router_holder_churn(&ctx->zone->router, h->holder,
+                                       ngx_current_msec / 1000);
     c->decode_blocks = load.decode_blocks;
     c->additional_blocks = ctx->match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);

@@ -208,6 +208,8 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->max_active = conf.max_active;
         h->engine = engine;
         h->weight = conf.weight / 1000.0;
+        h->speed = kvr_speed_read(ngx_http_kv_router_speed(zone, id),
+                                  generation, zone->speed);
         h->id = name;
         h->address = address;
         h->model = model;

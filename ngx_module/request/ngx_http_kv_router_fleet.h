@@ -24,6 +24,8 @@ typedef struct {
     uint32_t                        max_active;
     uint32_t                        engine;    /* kvr_engine_kind_t */
     double                          weight;
+    double                          speed;     /* tokens prefilled per second;
+                                                  0: not known */
     const kvr_worker_t             *worker;    /* in the zone */
     ngx_str_t                       id;
     ngx_str_t                       address;
@@ -50,7 +52,8 @@ typedef struct {
 
 /*
  * The routable holders of a zone, copied when the fleet's version changes.
- * Never changed once it is made; a request that uses it holds a reference.
+ * Never changed once it is made, but for the speeds; a request that uses it
+ * holds a reference.
  */
 
 typedef struct ngx_http_kv_router_fleet_s {

@@ -154,7 +154,8 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
 
     for (i = 0; i < ctx->match.n; i++) {
         c = &ctx->candidates[i];
-        c->additional_blocks -= ngx_http_kv_router_depths[c->holder].depth;
+        c->in_flight = ngx_http_kv_router_depths[c->holder].depth;
+        c->additional_blocks -= c->in_flight;
     }
 
     return NGX_OK;
@@ -186,8 +187,10 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     c = &ctx->candidates[i];
 
-    cached = ngx_min(c->device * ctx->match.block_size,
-                     ctx->match.prompt_tokens);
+    /* the blocks in flight are prefilled for another request already */
+
+    cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
+                     * ctx->match.block_size, ctx->match.prompt_tokens);
 
     blocks = ctx->match.prompt_blocks;
 
@@ -216,7 +219,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
                    "to prefill, %L blocks", (size_t) c->worker_len, c->worker,
                    c->rank, s->prefill_tokens, s->decode_blocks);
 
-    kvr_load_reserve(&ctx->zone->router.load, s);
+    kvr_load_reserve(&ctx->zone->router.load, s, ngx_current_msec);
 
     ms = ctx->zone->predict;
 
@@ -297,5 +300,5 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
         s->request = 0;
     }
 
-    kvr_load_release(&ctx->zone->router.load, s);
+    kvr_load_release(&ctx->zone->router.load, s, ngx_current_msec);
 }

@@ -42,7 +42,8 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     } while (ngx_http_kv_router_bound_end(ctx) != NGX_OK);
 
     if (rc == NGX_OK) {
-        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation,
+                           ngx_current_msec);
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
@@ -94,6 +95,10 @@ ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
+    if (ctx->prefilling && how == NGX_HTTP_KV_ROUTER_DONE) {
+        ngx_http_kv_router_speed_prefill(ctx);
+    }
+
     ngx_http_kv_router_prefill_ended(ctx, ngx_min(how,
                                                  NGX_HTTP_KV_ROUTER_ABORTED));
 
@@ -138,7 +143,8 @@ ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
     if (ctx->first_byte_us == 0) {
-        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation);
+        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation,
+                               ngx_current_msec);
     }
 
     return NGX_OK;

@@ -618,6 +618,10 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
             ngx_http_kv_router_decided_first_byte(ctx);
 
+            if (streamed) {
+                ngx_http_kv_router_speed_answer(r, ctx);
+            }
+
             if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
                 ngx_http_kv_router_echo(ctx);
                 ngx_http_kv_router_estimate_begin(ctx);
@@ -625,7 +629,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }
 
-            kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation);
+            kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation,
+                               ngx_current_msec);
             ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
         }
 

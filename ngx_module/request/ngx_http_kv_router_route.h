@@ -162,6 +162,18 @@ void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_usage(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
 
+/*
+ * speed: a sample of how fast a rank prefills.  answer: the first byte of a
+ * streamed answer has come.  prefill: a prefill elsewhere has ended well, and
+ * its load is still reserved.
+ */
+void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
+
+/* speed: by the timer of each process: zone->speed, and those of the fleet */
+void ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone);
+
 /* estimate: is any candidate without events? */
 ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
 

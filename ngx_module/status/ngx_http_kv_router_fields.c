@@ -278,6 +278,15 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
     ngx_http_kv_router_fields_end
 };
 
+const ngx_http_kv_router_field_t  ngx_http_kv_router_speed_fields[] = {
+    gauge(speed, "prefill_tokens_per_second",
+          "Prompt tokens that the rank prefills in a second; 0: not known."),
+    ngx_http_kv_router_gauge(ngx_http_kv_router_load_t, samples, "samples",
+                             "worker_prefill_speed_samples",
+                             "Answers by which that speed was measured."),
+    ngx_http_kv_router_fields_end
+};
+
 #undef gauge
 
 

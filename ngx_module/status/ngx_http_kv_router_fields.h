@@ -48,6 +48,7 @@ extern const ngx_http_kv_router_field_t  ngx_http_kv_router_redis_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_counter_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_held_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[];
+extern const ngx_http_kv_router_field_t  ngx_http_kv_router_speed_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_usage_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[];
 extern const ngx_http_kv_router_field_t  ngx_http_kv_router_echo_fields[];

@@ -11,7 +11,7 @@
 
 
 static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder, kvr_load_row_t *row);
+    uint32_t holder, ngx_http_kv_router_load_t *load);
 static void ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
 static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
@@ -182,7 +182,7 @@ ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     load->rank = kvr_router_holder_rank(&zone->router, *holder);
     load->held = kvr_router_holder_held(&zone->router, *holder);
-    ngx_http_kv_router_read_load(zone, *holder, &load->row);
+    ngx_http_kv_router_read_load(zone, *holder, load);
 
     return 1;
 }
@@ -190,21 +190,30 @@ ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
 static void
 ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
-    kvr_load_row_t *row)
+    ngx_http_kv_router_load_t *load)
 {
-    uint32_t             worker;
-    const kvr_worker_t  *w;
+    uint32_t             worker, generation;
+    kvr_speed_t         *speed;
+    kvr_load_row_t      *row;
 
+    row = &load->row;
     worker = kvr_router_holder_worker(&zone->router, holder);
 
     if (worker >= kvr_router_max_workers(&zone->router)) {
         ngx_memzero(row, sizeof(kvr_load_row_t));
+        load->speed = 0;
+        load->samples = 0;
         return;
     }
 
-    w = kvr_router_worker(&zone->router, worker);
+    generation = kvr_load32(&kvr_router_worker(&zone->router,
+                                               worker)->generation);
+    speed = ngx_http_kv_router_speed(zone, holder);
 
-    kvr_load_read(&zone->router.load, holder, kvr_load32(&w->generation), row);
+    load->speed = (uint64_t) kvr_speed_read(speed, generation, zone->speed);
+    load->samples = kvr_speed_samples(speed, generation);
+
+    kvr_load_read(&zone->router.load, holder, generation, row);
 
     /* while other processes count, a sum may be below zero for a moment */
 
@@ -487,6 +496,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
 
     ngx_http_kv_router_ranks_json(zone, w, "load",
                                   ngx_http_kv_router_load_fields, g);
+
+    ngx_http_kv_router_ranks_json(zone, w, "speed",
+                                  ngx_http_kv_router_speed_fields, g);
 
     ngx_http_kv_router_gen_key(g, "reported");
     ngx_http_kv_router_reports_json(zone, w->slot, g);

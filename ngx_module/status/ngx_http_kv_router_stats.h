@@ -50,6 +50,9 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        held;      /* blocks, in any tier */
     kvr_load_row_t                  row;       /* never negative */
+    uint64_t                        speed;     /* tokens prefilled per second;
+                                                  0: not known */
+    uint32_t                        samples;   /* of the speed */
 } ngx_http_kv_router_load_t;
 
 

@@ -704,6 +704,7 @@ ngx_http_kv_router_loads_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_held_fields);
     ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_load_fields);
+    ngx_http_kv_router_ranks_metrics(s, ngx_http_kv_router_speed_fields);
 
     ngx_http_kv_router_reports_metric(s, "worker_reported_waiting_requests",
                                       "Requests that wait in the engine, as "

@@ -327,6 +327,7 @@ kvr_fleet_slot(kvr_fleet_t *f)
              h = f->holders[h].next)
         {
             kvr_set32(f->mem, &f->holders[h].generation, w->generation);
+            kvr_set64(f->mem, &f->holders[h].churn, 0);
         }
 
         return i;
@@ -488,6 +489,7 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     kvr_set32(f->mem, &p->cleared, 0);
     kvr_set32(f->mem, &p->dropped, p->dropped + 1);
     kvr_set64(f->mem, &p->event_id, 0);
+    kvr_set64(f->mem, &p->churn, 0);
 
     for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
         kvr_set32(f->mem, &p->estimate[e], KVR_VIEW_NONE);

@@ -211,6 +211,7 @@ typedef struct {
     uint32_t    estimate[KVR_FLEET_ESTIMATES];  /* views, or KVR_VIEW_NONE */
     uint32_t    pad;
     uint64_t    event_id;           /* last RouterEvent's id + 1; 0: none */
+    uint64_t    churn;              /* see kvr_churn.h */
 } kvr_holder_t;
 
 

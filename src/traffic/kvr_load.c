@@ -11,6 +11,7 @@ static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
 static void kvr_load_add(kvr_load_t *l, kvr_load_row_t *row, int64_t active,
     int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
 static bool kvr_load_count(int64_t *counter, int64_t n);
+static void kvr_load_prefills(kvr_load_row_t *row, uint64_t now_ms);
 static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
 static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
@@ -305,6 +306,8 @@ kvr_load_begin(kvr_load_row_t *row, uint64_t generation)
     __atomic_store_n(&row->prefills, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&row->prefill_tokens, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&row->decode_blocks, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->begun_ms, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&row->ended_ms, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&row->generation, generation, __ATOMIC_RELEASE);
 }
 
@@ -351,8 +354,19 @@ kvr_load_count(int64_t *counter, int64_t n)
 }
 
 
+/* A prefill is counted: of several, the first one has begun. */
+
+static void
+kvr_load_prefills(kvr_load_row_t *row, uint64_t now_ms)
+{
+    if (__atomic_load_n(&row->prefills, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&row->begun_ms, now_ms, __ATOMIC_RELAXED);
+    }
+}
+
+
 void
-kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
+kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r, uint64_t now_ms)
 {
     kvr_load_row_t  *row;
 
@@ -372,13 +386,17 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r)
         kvr_load_begin(row, r->generation);
     }
 
+    if (r->prefilling) {
+        kvr_load_prefills(row, now_ms);
+    }
+
     kvr_load_add(l, row, 1 + r->more, r->prefilling ? 1 : 0,
                  r->prefilling ? r->prefill_tokens : 0, r->decode_blocks);
 }
 
 
 void
-kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
+kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms)
 {
     kvr_load_row_t  *row;
 
@@ -390,13 +408,14 @@ kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r)
     row = kvr_load_own(l, r);
 
     if (row) {
+        __atomic_store_n(&row->ended_ms, now_ms, __ATOMIC_RELAXED);
         kvr_load_add(l, row, 0, -1, -r->prefill_tokens, 0);
     }
 }
 
 
 void
-kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r)
+kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms)
 {
     kvr_load_row_t  *row;
 
@@ -404,6 +423,7 @@ kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r)
 
     if (row && !r->prefilling) {
         r->prefilling = 1;
+        kvr_load_prefills(row, now_ms);
         kvr_load_add(l, row, 0, 1, r->prefill_tokens, 0);
     }
 }
@@ -433,11 +453,11 @@ kvr_load_share(kvr_reservation_t *r, int64_t blocks)
 
 
 void
-kvr_load_release(kvr_load_t *l, kvr_reservation_t *r)
+kvr_load_release(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms)
 {
     kvr_load_row_t  *row;
 
-    kvr_load_prefilled(l, r);
+    kvr_load_prefilled(l, r, now_ms);
     row = kvr_load_own(l, r);
 
     if (row) {
@@ -518,7 +538,9 @@ void
 kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
     kvr_load_row_t *out)
 {
+    int64_t                prefills;
     uint32_t               i, n;
+    uint64_t               begun, ended;
     const kvr_load_row_t  *row;
 
     memset(out, 0, sizeof(kvr_load_row_t));
@@ -528,6 +550,7 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
     }
 
     n = kvr_load32(&l->zone->nprocs);
+    begun = UINT64_MAX;
 
     for (i = 0; i <= n; i++) {
 
@@ -540,12 +563,26 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
             continue;
         }
 
+        prefills = __atomic_load_n(&row->prefills, __ATOMIC_RELAXED);
+
+        if (prefills > 0) {
+            begun = kvr_min(begun, __atomic_load_n(&row->begun_ms,
+                                                   __ATOMIC_RELAXED));
+        }
+
+        ended = __atomic_load_n(&row->ended_ms, __ATOMIC_RELAXED);
+
+        out->ended_ms = kvr_max(out->ended_ms, ended);
+        out->prefills += prefills;
         out->active += __atomic_load_n(&row->active, __ATOMIC_RELAXED);
-        out->prefills += __atomic_load_n(&row->prefills, __ATOMIC_RELAXED);
         out->prefill_tokens += __atomic_load_n(&row->prefill_tokens,
                                                __ATOMIC_RELAXED);
         out->decode_blocks += __atomic_load_n(&row->decode_blocks,
                                               __ATOMIC_RELAXED);
+    }
+
+    if (begun != UINT64_MAX) {
+        out->begun_ms = kvr_max(begun, out->ended_ms);
     }
 
     /*

@@ -45,6 +45,9 @@ typedef struct {
     int64_t     prefills;           /* requests before their first byte */
     int64_t     prefill_tokens;     /* uncached prompt tokens of those */
     int64_t     decode_blocks;      /* KV blocks of the requests */
+    uint64_t    begun_ms;           /* when the first of the prefills that
+                                       are counted was reserved; monotonic */
+    uint64_t    ended_ms;           /* when a prefill ended last */
 } kvr_load_row_t;
 
 
@@ -124,17 +127,19 @@ uint32_t kvr_load_reclaim(kvr_load_t *l);
  * holder has load in this process already, nothing is added, and the release
  * does nothing.
  */
-void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r);
+void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r,
+    uint64_t now_ms);
 
 /* Ends the prefill, at the first body byte.  Later calls do nothing. */
-void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r);
+void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
 
 /*
  * Counts the prefill again, when a request was to be prefilled elsewhere, and
  * is not.  To be called before the first body byte only.  When the prefill is
  * counted already, the call does nothing.
  */
-void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r);
+void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r,
+    uint64_t now_ms);
 
 /*
  * Counts a request of this process that begins to wait for room (1), or no
@@ -154,7 +159,7 @@ void kvr_load_share(kvr_reservation_t *r, int64_t blocks);
 
 /* Subtracts the reservation from the load and empties it; a second call does
  * nothing. */
-void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r);
+void kvr_load_release(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
 
 /*
  * Shuts and opens the gate, which one process at a time can have: for a
@@ -172,7 +177,9 @@ bool kvr_load_open(kvr_load_t *l);
 
 /*
  * The load of one generation of a holder over all processes.  Any process, no
- * lock.
+ * lock.  out->begun_ms is when the running prefill can have begun at the
+ * earliest: when the first of those that are counted was reserved, or when the
+ * one before ended.
  */
 void kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
     kvr_load_row_t *out);

@@ -9,6 +9,8 @@
 
 #include "kvr_span.h"
 #include "kvr_views.h"
+#include "../core/kvr_clock.h"
+#include "../traffic/kvr_churn.h"
 
 
 static kvr_rc_t kvr_apply_count(kvr_shard_t *k, uint32_t worker, kvr_rc_t rc,
@@ -296,6 +298,13 @@ kvr_apply_store(kvr_shard_t *k, uint32_t worker, uint32_t holder,
 
     kvr_count(k, &w->counters.stores, 1);
     kvr_count(k, &w->counters.blocks_stored, done);
+
+    /* a snapshot, which is built aside, says what was stored before */
+
+    if (c->tier == KVR_DEVICE && !k->fleet.aside) {
+        kvr_churn_add(&k->fleet.holders[holder].churn, done,
+                      (uint32_t) (kvr_now_us() / 1000000));
+    }
 
     return rc;
 }

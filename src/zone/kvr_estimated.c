@@ -4,6 +4,8 @@
 
 
 #include "kvr_shard.h"
+#include "../core/kvr_clock.h"
+#include "../traffic/kvr_churn.h"
 
 
 #define KVR_ESTIMATE_MOVES   32         /* ends in flight that are passed over
@@ -379,6 +381,11 @@ kvr_estimated_store(kvr_shard_t *k, uint32_t h, uint32_t i,
     if (m < n) {
         rc = kvr_estimated_put(k, h, i, locals, handles, m, part, &done);
         part = m + done;
+
+        if (i == KVR_FLEET_VISIBLE) {
+            kvr_churn_add(&k->fleet.holders[h].churn, done,
+                          (uint32_t) (kvr_now_us() / 1000000));
+        }
     }
 
     if (m == n || done) {

@@ -12,6 +12,7 @@
 
 #include "kvr_shard.h"
 #include "kvr_views.h"
+#include "../traffic/kvr_churn.h"
 
 
 static kvr_health_t *kvr_members_health(const kvr_router_t *r,
@@ -243,6 +244,19 @@ kvr_router_holder_held(const kvr_router_t *r, uint32_t holder)
 
     return view < k->fleet.zone->max_views
            ? kvr_index_held(&k->index, view) : 0;
+}
+
+
+double
+kvr_router_holder_churn(const kvr_router_t *r, uint32_t holder,
+    uint32_t now_s)
+{
+    uint32_t            i;
+    const kvr_shard_t  *k;
+
+    k = kvr_members_shard(r, holder, &i);
+
+    return kvr_churn_read(&k->fleet.holders[i].churn, now_s);
 }
 
 

@@ -383,6 +383,14 @@ uint32_t kvr_router_holder_rank(const kvr_router_t *k, uint32_t holder);
 uint32_t kvr_router_holder_held(const kvr_router_t *k, uint32_t holder);
 
 /*
+ * The number of blocks that the holder has stored on the device lately, see
+ * kvr_churn.h; blocks of text in an estimate of texts.  Any process may call
+ * it.  now_s: seconds of the monotonic clock.
+ */
+double kvr_router_holder_churn(const kvr_router_t *k, uint32_t holder,
+    uint32_t now_s);
+
+/*
  * The number of the index's blocks in the longest block of the engine that the
  * holder ever had in its present view; at least 1.
  */

@@ -166,6 +166,10 @@ refused({ discount = { STALE = 2 } }, '"STALE" must be from 0 to 1',
 refused("x", "a table is expected", "settings that are no table are refused")
 refused({ dynamo = 1 }, 'the value of "dynamo" must be a boolean',
         "dynamo is true or false")
+refused({ in_flight = 1 }, 'the value of "in_flight" must be a boolean',
+        "in_flight is true or false")
+refused({ churn = -1 }, '"churn" must be from 0',
+        "a negative weight of churn is refused")
 
 -- 160 tokens wait, 10 of the prompt's 10 blocks are to be computed, 3 decode
 local both = { prefill_tokens = 160, decode_blocks = 3 }
@@ -215,6 +219,63 @@ tap.raises('unknown setting "x"', "params are checked too",
                                             { params = { x = 1 } }))
 
 
+-- ---- what is in flight ------------------------------------------------------
+
+local ours = { dynamo = false, prefill_load_scale = 1 }
+
+near_cost(10 - 6, "what is in flight counts as cached",
+          { { in_flight = 6 } }, isl160, ours)
+near_cost(10 - 6, "once, where it is cached, too",
+          { { in_flight = 6, device = 4, host = 4, disk = 4 } }, isl160, ours)
+near_cost(10 - 7, "what is cached beyond it counts as before",
+          { { in_flight = 6, device = 7, host = 7, disk = 7 } }, isl160, ours)
+near_cost(10 - 6 - 0.75 * 1 - 0.25 * 2,
+          "of the lower tiers, what is beyond it",
+          { { in_flight = 6, device = 2, host = 7, disk = 9 } }, isl160, ours)
+near_cost(10 - 6, "it is not discounted: no event said it",
+          { { in_flight = 6, device = 4, host = 4, disk = 4,
+              confidence_id = 4 } }, isl160, ours)
+near_cost(10, "in_flight = false does without",
+          { { in_flight = 6 } }, isl160,
+          { dynamo = false, prefill_load_scale = 1, in_flight = false })
+near_cost(10, "and so does dynamo = true",
+          { { in_flight = 6 } }, isl160, { dynamo = true })
+near_cost(10 - 6, "unless both are set",
+          { { in_flight = 6 } }, isl160, { dynamo = true, in_flight = true })
+near_cost(10, "it can be unset for one request",
+          { { in_flight = 6 } }, isl160, ours, { in_flight = false })
+
+
+-- ---- churn ------------------------------------------------------------------
+
+-- the first one stored 12,288 tokens, the mean one 4,096: turn is 16 / 8
+local worn = { { churn = 768, device = 4, host = 4, disk = 4,
+                prefill_tokens = 32, decode_blocks = 5 },
+              { churn = 0 }, { churn = 0 } }
+local weighed = { dynamo = false, prefill_load_scale = 1, churn = 1 }
+
+near_cost(2 + 6 * 1.5 + 5,
+          "churn makes dear what is to be prefilled, not what waits",
+          worn, isl160, weighed)
+near_cost(2 + 6 * 1.4 + 5, "its weight is 0.8", worn, isl160, ours)
+near_cost(2 + 6 + 5, "churn = 0 does without", worn, isl160,
+          { dynamo = false, prefill_load_scale = 1, churn = 0 })
+near_cost(2 + 6 + 5, "and so does dynamo = true", worn, isl160)
+near_cost(2 + 6 + 5, "it can be unset for one request", worn, isl160, weighed,
+          { churn = 0 })
+near_cost(10, "equal churn is no difference",
+          { { churn = 700 }, { churn = 700 } }, isl160, weighed)
+near_cost(10 * 0.25, "a worker that stored nothing is less dear",
+          { { churn = 0 }, { churn = 1536 } }, isl160, weighed)
+near_cost(10, "what a few prompts stored hardly counts",
+          { { churn = 0 }, { churn = 1e-9 } }, isl160, weighed)
+
+is(choice(kv_cost.new(), ctx({ { churn = 1e9, device = 860, host = 860,
+                                 disk = 860 }, {}, {}, {} },
+                             { prompt_tokens = 16000, prompt_blocks = 1000 })),
+   1, "a worker with nearly all of a prompt keeps it, whatever the churn")
+
+
 -- ---- the choice -------------------------------------------------------------
 
 -- one request more is decoded where 4 of the prompt's 10 blocks are cached
@@ -246,6 +307,24 @@ local n, why = choice(policy, ctx({ { decode_blocks = 5 },
 
 is(n, 1, "load may outweigh overlap")
 is(why, "load", "which is then the reason")
+
+n, why = choice(policy, ctx({ {}, { in_flight = 9, prefill_tokens = 16 } },
+                            isl160))
+
+is(n, 2, "a prompt follows its sibling before there is an event")
+is(why, "in flight", "and the reason says so")
+
+n = choice(policy, ctx({ { churn = 0 },
+                         { device = 4, host = 4, disk = 4, churn = 9000 },
+                         { churn = 0 } }, isl160))
+
+is(n == 2, false, "a prefix does not draw all requests to those who had it")
+
+n = choice(policy, ctx({ { churn = 0 },
+                         { device = 9, host = 9, disk = 9, churn = 9000 },
+                         { churn = 0 } }, isl160))
+
+is(n, 2, "a conversation stays in a cache that is worn")
 
 n, why = choice(policy, ctx({ { decode_blocks = 5 }, {} }, isl160))
 is(n, 2, "without overlap load decides")

@@ -39,6 +39,7 @@ local function worker(roles)
         active_requests = one_of(NUMBERS), active_prefills = one_of(NUMBERS),
         prefill_tokens = one_of(NUMBERS), decode_blocks = one_of(NUMBERS),
         additional_blocks = one_of { 0, 256 },
+        in_flight = one_of { 0, 0, 1, 256 }, churn = one_of(NUMBERS),
         weight = one_of { 0, 0.001, 1, 1, 1000 },
         max_active = one_of { 0, 1, 1000000 },
         age = one_of { -1, 0, 1e9 },

@@ -332,6 +332,8 @@ def mistakes_of_a_configuration_are_told():
         status, out, err = checked(settings)
         assert status == 1, (settings, out, err)
         assert re.search(said, err), (settings, err)
+    status, out, err = checked('tokenizer = "local"')
+    assert status == 1 and 'zone "main" has no model' in err, (out, err)
     status, out, err = check("-c", str(at / "nowhere.conf"))
     assert status == 1 and "nowhere.conf: No such file" in err, (out, err)
 
@@ -372,6 +374,20 @@ def what_is_missing_is_named():
     assert picks(out)[:19] == ['"w1" rank 0'] * 19, out
 
 
+def a_zone_can_have_a_model():
+    """tokenizer = "local" is taken where kv_router_model names a model"""
+    (at / "model.conf").write_text("""http {
+    kv_router_zone zone=main:8m;
+    kv_router_model main /etc/nginx/model;
+    init_by_lua_block {
+        require("resty.kv_router").new("main", { tokenizer = "local" })
+    }
+}
+""")
+    status, out, err = check("-c", str(at / "model.conf"))
+    assert status == 0 and "1 routers" in out, (out, err)
+
+
 def it_says_how_it_is_called():
     """wrong calls end with status 2 and say why; --help tells it all"""
     for args, said in (((), "no MODULE is given"),
@@ -408,7 +424,7 @@ def main():
             a_policy_that_is_refused_is_told,
             policies_that_never_end_are_ended, a_global_is_told,
             unknown_fields_are_told, a_configuration_is_checked,
-            mistakes_of_a_configuration_are_told,
+            mistakes_of_a_configuration_are_told, a_zone_can_have_a_model,
             a_policy_without_bounds_is_ended, a_slow_policy_is_no_fault,
             what_is_missing_is_named, it_says_how_it_is_called])
 

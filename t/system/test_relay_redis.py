@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """kv-relay and a Redis that fails, comes back, or refuses."""
 
+import shlex
 import signal
 import sys
 
@@ -153,8 +154,9 @@ class Redis(test_relay.Tests):
     def _user(self, name, *but):
         """A user with the rights that the README gives it, but for some."""
         readme = (ROOT / "relay" / "README.md").read_text()
-        words = readme.split("ACL SETUSER relay on >PASSWORD ")[1].split(
-            "```")[0].split()
+        words = shlex.split(readme.split(
+            "ACL SETUSER relay on '>PASSWORD' ")[1].split("```")[0].replace(
+                "\\\n", " "))
         assert set(but) < set(words), but
         self.stage.redis.execute_command(
             "ACL", "SETUSER", name, "reset", "on", ">pass@w/rd",

@@ -47,7 +47,8 @@ http {{
     init_by_lua_block {{
         local new = require("resty.kv_router").new
 
-        patient = new("main", {{ tokenizer_timeout = 600 }})
+        patient = new("main", {{ tokenizer_timeout = 600,
+            policy_conf = {{ in_flight = false }} }})
         hasty = new("main")
     }}
 

@@ -100,10 +100,10 @@ run(void)
         }
 
         (void) sched_yield();
-        kvr_load_reserve(&router.load, &r);
+        kvr_load_reserve(&router.load, &r, now_ms);
 
         if (!kvr_load_open(&router.load)) {
-            kvr_load_release(&router.load, &r);
+            kvr_load_release(&router.load, &r, now_ms);
             (void) __atomic_add_fetch(&seen->lost, 1, __ATOMIC_SEQ_CST);
             continue;
         }
@@ -123,7 +123,7 @@ run(void)
         (void) sched_yield();
 
         (void) __atomic_sub_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
-        kvr_load_release(&router.load, &r);
+        kvr_load_release(&router.load, &r, now_ms);
     }
 
     kvr_router_leave(&router);
@@ -158,11 +158,11 @@ look_and_stop(void)
     room = active() < ROOM;
     (void) raise(SIGSTOP);
 
-    kvr_load_reserve(&router.load, &r);
+    kvr_load_reserve(&router.load, &r, now_ms);
     kept = kvr_load_open(&router.load);
 
     if (!kept) {
-        kvr_load_release(&router.load, &r);
+        kvr_load_release(&router.load, &r, now_ms);
     }
 
     seen->now = room;
@@ -189,7 +189,7 @@ test_taken_over(void)
 
     for (i = 0; i < ROOM; i++) {
         r[i] = one();
-        kvr_load_reserve(&router.load, &r[i]);
+        kvr_load_reserve(&router.load, &r[i], now_ms);
     }
 
     ok(kvr_load_open(&router.load), "another one takes all the room");
@@ -203,7 +203,7 @@ test_taken_over(void)
     is_u64(router.zone->load.gate.owner, 0, "the gate is open");
 
     for (i = 0; i < ROOM; i++) {
-        kvr_load_release(&router.load, &r[i]);
+        kvr_load_release(&router.load, &r[i], now_ms);
     }
 }
 
@@ -268,6 +268,69 @@ test_gate(void)
 }
 
 
+/* ---- the running prefill ------------------------------------------------ */
+
+/* Since when can the prefill that runs at the holder have run? */
+
+static uint64_t
+begun(void)
+{
+    kvr_load_row_t  row;
+
+    kvr_load_read(&router.load, HOLDER, 0, &row);
+
+    return row.begun_ms;
+}
+
+
+static void
+test_prefills(void)
+{
+    kvr_load_t         other;
+    kvr_reservation_t  first, second, third;
+
+    /* a process with a table, and one that uses the shared one */
+
+    join();
+    other = router.load;
+    other.slot = KVR_LOAD_SHARED;
+
+    first = second = third = one();
+
+    is_u64(begun(), 0, "no prefill has begun yet");
+
+    kvr_load_reserve(&router.load, &first, 100);
+    is_u64(begun(), 100, "a prefill begins when it is reserved");
+
+    kvr_load_reserve(&router.load, &second, 130);
+    kvr_load_reserve(&other, &third, 150);
+    is_u64(begun(), 100, "others wait for it, in any process");
+
+    kvr_load_prefilled(&router.load, &first, 180);
+    is_u64(begun(), 180, "when it has ended the next one runs");
+
+    kvr_load_prefilled(&router.load, &second, 200);
+    is_u64(begun(), 200, "be it the one of another process");
+
+    kvr_load_release(&other, &third, 250);
+    third = one();
+    kvr_load_reserve(&router.load, &third, 300);
+    is_u64(begun(), 300, "the next one has begun after a pause, and not "
+                         "before it was reserved");
+
+    kvr_load_prefilled(&router.load, &third, 320);
+    kvr_load_prefill_again(&router.load, &third, 350);
+    is_u64(begun(), 350, "a prefill that is counted again begins again");
+
+    kvr_load_release(&router.load, &first, 400);
+    kvr_load_release(&router.load, &second, 400);
+    kvr_load_release(&router.load, &third, 400);
+    is_u64((uint64_t) active(), 0, "all have ended");
+
+    kvr_router_leave(&router);
+}
+
+
 /* ---- the shared table --------------------------------------------------- */
 
 static void
@@ -278,7 +341,7 @@ reserve_and_stay(void)
     join();
 
     r = one();
-    kvr_load_reserve(&router.load, &r);
+    kvr_load_reserve(&router.load, &r, now_ms);
     (void) __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
 
     for ( ;; ) {
@@ -295,8 +358,8 @@ reserve_and_leave(void)
     join();
 
     r = one();
-    kvr_load_reserve(&router.load, &r);
-    kvr_load_release(&router.load, &r);
+    kvr_load_reserve(&router.load, &r, now_ms);
+    kvr_load_release(&router.load, &r, now_ms);
     kvr_router_leave(&router);
 }
 
@@ -381,6 +444,7 @@ main(void)
     seen = shared_memory(sizeof(*seen));
 
     zone_open(&kinds[0], 16 << 20);
+    test_prefills();
     test_gate();
     test_taken_over();
     test_shared();

@@ -268,33 +268,33 @@ test_load(void)
     r.decode_blocks = 7;
     s = r;
 
-    kvr_load_reserve(&router.load, &r);
+    kvr_load_reserve(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 1 && row.prefill_tokens == 100
        && row.decode_blocks == 7, "a reservation counts");
 
-    kvr_load_prefilled(&router.load, &r);
-    kvr_load_prefilled(&router.load, &r);
+    kvr_load_prefilled(&router.load, &r, now());
+    kvr_load_prefilled(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 0 && row.prefill_tokens == 0,
        "the first byte ends its prefill, once");
 
-    kvr_load_prefill_again(&router.load, &r);
-    kvr_load_prefill_again(&router.load, &r);
+    kvr_load_prefill_again(&router.load, &r, now());
+    kvr_load_prefill_again(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 1 && row.prefill_tokens == 100,
        "a prefill that failed elsewhere begins again, once");
 
-    kvr_load_prefilled(&router.load, &r);
+    kvr_load_prefilled(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.prefills == 0 && row.prefill_tokens == 0, "and ends again");
 
-    kvr_load_release(&router.load, &r);
-    kvr_load_release(&router.load, &r);
+    kvr_load_release(&router.load, &r, now());
+    kvr_load_release(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 0 && row.decode_blocks == 0, "a release is once");
 
-    kvr_load_prefill_again(&router.load, &r);
+    kvr_load_prefill_again(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     is_u64(row.prefills, 0, "what is released prefills no more");
 
@@ -303,7 +303,7 @@ test_load(void)
     if (pid == 0) {
         other = router;
         (void) kvr_router_join(&other);
-        kvr_load_reserve(&other.load, &s);
+        kvr_load_reserve(&other.load, &s, now());
         raise(SIGKILL);
     }
 
@@ -317,9 +317,9 @@ test_load(void)
     s.holder = r.holder = 3;
     s.prefilling = r.prefilling = 0;
     s.generation = 1;
-    kvr_load_reserve(&router.load, &r);
-    kvr_load_reserve(&router.load, &s);
-    kvr_load_release(&router.load, &r);
+    kvr_load_reserve(&router.load, &r, now());
+    kvr_load_reserve(&router.load, &s, now());
+    kvr_load_release(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 1, &row);
     ok(row.active == 1 && row.decode_blocks == 7,
        "a late release of a worker that is gone does not hit its successor");
@@ -329,20 +329,20 @@ test_load(void)
     is_u64(row.decode_blocks, 9, "the answer's blocks count");
 
     kvr_load_share(&s, 4);
-    kvr_load_release(&router.load, &s);
+    kvr_load_release(&router.load, &s, now());
     kvr_load_read(&router.load, 3, 1, &row);
     is_u64(row.decode_blocks, 3, "blocks that others work on stay");
 
     r.holder = s.holder = 3;
     s.decode_blocks = 1;
-    kvr_load_reserve(&router.load, &s);
-    kvr_load_reserve(&router.load, &r);
-    kvr_load_prefilled(&router.load, &r);
-    kvr_load_release(&router.load, &r);
+    kvr_load_reserve(&router.load, &s, now());
+    kvr_load_reserve(&router.load, &r, now());
+    kvr_load_prefilled(&router.load, &r, now());
+    kvr_load_release(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 1, &row);
     is_u64(row.active, 1, "nor does a late reservation of one that is gone");
 
-    kvr_load_release(&router.load, &s);
+    kvr_load_release(&router.load, &s, now());
     is_u64(router.load.zone->below_zero, 0, "no counter is below zero");
 
     slot = router.load.slot;

@@ -306,6 +306,21 @@ local function zones_of(directives)
 end
 
 
+-- A zone has a model where kv_router_model names one.  The model itself is tried
+-- by nginx -t and by kv-model-check.
+local function know_models(directives)
+    local models = {}
+
+    for _, directive in ipairs(nginx_conf.named(directives, "kv_router_model")) do
+        models[directive[1] or ""] = {}
+    end
+
+    require("resty.kv_router.model").new = function(zone)
+        return models[zone]
+    end
+end
+
+
 -- Modules are looked for where lua_package_path says.
 local function set_path(directives)
     for _, directive in ipairs(nginx_conf.named(directives,
@@ -352,6 +367,7 @@ local function try_all(file)
 
     set_path(directives)
     stand_in()
+    know_models(directives)
 
     local kv = require "resty.kv_router"
     local new, load_policy = kv.new, policy.load

@@ -40,7 +40,8 @@ end
 
 local function loaded(i)
     return { active_requests = i, active_prefills = i % 2,
-             prefill_tokens = 1000 * i, decode_blocks = 70 * i }
+             prefill_tokens = 1000 * i, prefill_tps = 2000 * i,
+             decode_blocks = 70 * i }
 end
 
 

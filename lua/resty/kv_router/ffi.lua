@@ -1,8 +1,7 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The door to C: the declarations of ngx_http_kv_router_ffi.h, and one Lua
--- function for each.  Others are in body.lua, engines.lua, questions.lua and
--- trust.lua.
+-- The door to C: the declarations of ngx_http_kv_router_ffi.h, a Lua function for
+-- each.  Others are in body.lua, engines.lua, questions.lua and trust.lua.
 --
 -- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
 -- fields have another name here, so that policies read Lua values: worker,
@@ -16,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 24               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 26               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -68,6 +67,9 @@ typedef struct {
     double      reported_waiting;
     double      reported_running;
     double      reported_usage;
+    double      churn;
+    double      in_flight;
+    double      prefill_tps;
 } ngx_http_kv_router_candidate_t;
 
 typedef struct {
@@ -287,12 +289,13 @@ local function known(number)
     return number >= 0 and number or nil
 end
 
-local FIELDS = "worker, rank, device, host, disk, predicted, active_requests, "
-               .. "active_prefills, prefill_tokens, decode_blocks, "
-               .. "waiting_requests, running_requests, kv_usage, health, lora, "
-               .. "additional_blocks, weight, share, max_active, role, engine, "
-               .. "confidence, confidence_id, confidence_reason, age, address, "
-               .. "model, holder, generation"
+local FIELDS = "worker, rank, device, host, disk, predicted, in_flight, churn, "
+               .. "active_requests, active_prefills, prefill_tokens, "
+               .. "prefill_tps, decode_blocks, waiting_requests, "
+               .. "running_requests, kv_usage, health, lora, additional_blocks, "
+               .. "weight, share, max_active, role, engine, confidence, "
+               .. "confidence_id, confidence_reason, age, address, model, "
+               .. "holder, generation"
 
 metatype("ngx_http_kv_router_candidate_t", {
     __index = function(self, key)

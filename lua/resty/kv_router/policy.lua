@@ -42,8 +42,15 @@
 --         device, host, disk    blocks of the prompt cached there; cumulative:
 --                               device <= host <= disk
 --         predicted             of device: not by events yet, see predict=
---         active_requests, active_prefills, prefill_tokens (not yet done),
---         decode_blocks         the load that all of nginx has put there
+--         in_flight             blocks of the prompt that the worker has in
+--                               flight, for requests of this nginx process
+--         churn                 blocks that it stored lately; half of them are
+--                               forgotten after 4 minutes
+--         active_requests, active_prefills, prefill_tokens (not yet done, as
+--         far as the speed tells), decode_blocks
+--                               the load that all of nginx has put there
+--         prefill_tps           the speed: prompt tokens that are prefilled
+--                               there in a second; 0: not known
 --         waiting_requests, running_requests, kv_usage (0 to 1)
 --                               the load that the engine itself reports; nil:
 --                               not known

@@ -2,26 +2,46 @@
 --
 -- kv_cost: the worker where the request costs the least, counting what it
 -- must prefill there, what it finds cached, and what already runs.  The
--- formula is that of Dynamo's KV router; the weight of prefill is not: see
--- prefill_load_scale.
+-- formula is that of Dynamo's KV router, and three things more: the weight of
+-- prefill (prefill_load_scale), what is being prefilled for other requests
+-- (in_flight), and how fast a cache loses what it has (churn).
 --
 -- Lower is better; bs is the block size, isl the prompt's tokens, device, host
 -- and disk the blocks of the prompt cached there (host and disk: those beyond
 -- the tier above), each times the discount of the worker's confidence:
 --
+--     device        = max(device, in_flight)
 --     cached_tokens = round(bs * (device + HOST * host + DISK * disk))
 --     uncached      = isl - min(cached_tokens, isl)
---     raw_prefill   = (prefill_tokens + uncached + cached_tokens) / bs
 --     decay         = 1 / (1 + DECAY * ((prefill_tokens - min prefill_tokens)
 --                                       / bs) / ceil(isl / bs))
 --     credit        = OVERLAP_CREDIT * decay * device + HOST * host
 --                     + DISK * disk
+--     turn          = (bs * churn + 4096) / (bs * mean churn + 4096)
+--     wear          = 1 + CHURN * (min(1.5, turn) - 1)
+--     prefill       = prefill_tokens / bs
+--                     + wear * ((uncached + cached_tokens) / bs - credit)
 --     decode        = decode_blocks + additional_blocks
---     cost          = PREFILL_LOAD_SCALE * max(0, raw_prefill - credit)
+--     cost          = PREFILL_LOAD_SCALE * max(0, prefill)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
 -- and all of it divided by the worker's share, which is below 1 while it starts
--- slowly.  Weights are not heeded.
+-- slowly.  Weights are not heeded.  wear is 1 as long as no worker has churn, and
+-- near 1 as long as the workers have stored little.
+--
+-- in_flight: the blocks of the prompt that the worker already prefills or has
+-- prefilled for requests that are not over: the next request shares them.
+-- Without it, all requests of a burst with one prompt are prefilled until the
+-- first event comes.
+--
+-- churn: the blocks that the worker has stored lately.  A block that is stored
+-- in a full cache pushes out another one, which is asked for again where many
+-- conversations are.  So what is not cached is dearer at a worker that stores
+-- more than the mean one, whoever sends the requests to it, and cheaper at one
+-- that stores less: by a factor of 0.2 to 1.4.  Conversations leave a worker
+-- that has lost most of what they had there.  And a prefix that all requests
+-- have spreads: new conversations do not follow it to the few workers that had
+-- it first.  A conversation that is cached nearly whole stays.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -35,7 +55,10 @@
 --     disk                   0.25     0.25      of one on disk
 --     prefill_load_scale     8        1         weight of prefill against
 --                                               decode
---     track_prefill          true     true      false: raw_prefill is 0
+--     in_flight              true     false     false: what is in flight is
+--                                               not counted as cached
+--     churn                  0.8      0         weight of churn, up to 1
+--     track_prefill          true     true      false: prefill is 0
 --     decay                  0        0         how fast credit fades as
 --                                               prefill queues up
 --     active_request_weight  0        0         blocks that a running request
@@ -93,6 +116,8 @@ local SETTINGS = {
     disk = { type = "number", default = 0.25 },
     dynamo = { type = "boolean", default = false },
     prefill_load_scale = { type = "number" },
+    in_flight = { type = "boolean" },
+    churn = { type = "number", max = 1 },
     track_prefill = { type = "boolean", default = true },
     decay = { type = "number", default = 0 },
     active_request_weight = { type = "number", default = 0 },
@@ -100,9 +125,12 @@ local SETTINGS = {
     discount = { type = "table" },
 }
 
--- The defaults of prefill_load_scale.
-local SCALE = 8
-local DYNAMO_SCALE = 1
+-- The defaults of the settings that depend on `dynamo`.
+local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8 }
+local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
+
+local FRESH = 4096                   -- tokens of churn that make no difference
+local WORN = 1.5                     -- the most that counts, of the mean churn
 
 local DISCOUNTS = {}
 
@@ -111,17 +139,24 @@ for _, name in pairs(names) do
 end
 
 
--- Complete settings.  prefill_load_scale and the discounts stay nil while
--- nobody names them; the loop reads scale, and by_confidence, an array by
--- confidence_id.  base: settings for those not given.
+-- Complete settings.  Those of OWN and the discounts stay nil while nobody
+-- names them; the loop reads scale, flying and wear, and by_confidence, an
+-- array by confidence_id.  base: settings for those not given.
 local function settings(given, base)
     local conf, err = checked(given, SETTINGS, base)
     if not conf then
         return nil, err
     end
 
-    conf.scale = conf.prefill_load_scale or conf.dynamo and DYNAMO_SCALE
-                 or SCALE
+    local usually = conf.dynamo and DYNAMO or OWN
+
+    conf.scale = conf.prefill_load_scale or usually.prefill_load_scale
+    conf.wear = conf.churn or usually.churn
+    conf.flying = conf.in_flight
+
+    if conf.flying == nil then
+        conf.flying = usually.in_flight
+    end
 
     if base and not given.discount and conf.dynamo == base.dynamo then
         conf.by_confidence = base.by_confidence
@@ -159,46 +194,78 @@ function _M.new(conf)
 end
 
 
+-- The mean churn of the candidates.
+local function mean_churn(candidates)
+    local n, sum = #candidates, 0
+
+    for i = 1, n do
+        sum = sum + candidates[i].churn
+    end
+
+    return sum / n
+end
+
+
+-- The least number of tokens that a candidate has to prefill.
+local function least_prefill(candidates)
+    local least = huge
+
+    for i = 1, #candidates do
+        least = min(least, candidates[i].prefill_tokens)
+    end
+
+    return least
+end
+
+
 -- Writes the cost of each candidate to cost[1] to cost[#candidates], in
 -- blocks.
 local function fill(cost, conf, ctx)
     local candidates = ctx.candidates
     local bs, isl = ctx.block_size, ctx.prompt_tokens
-    local isl_blocks = max(1, ceil(isl / bs))
     local overlap_credit = conf.overlap_credit
     local host_credit, disk_credit = conf.host, conf.disk
-    local scale = conf.scale
+    local scale, flying = conf.scale, conf.flying
     local tracked = conf.track_prefill
     local request_weight = conf.active_request_weight
     local discounts = conf.by_confidence
-    local fade = conf.decay / isl_blocks / bs
-    local least_prefill = huge
+    local fade = conf.decay / max(1, ceil(isl / bs)) / bs
+    local least = fade > 0 and least_prefill(candidates) or 0
+    local churn = conf.wear > 0 and mean_churn(candidates) or 0
+    local fixed, slope, most = 1, 0, 1       -- of wear
 
-    if fade > 0 then
-        for i = 1, #candidates do
-            least_prefill = min(least_prefill, candidates[i].prefill_tokens)
-        end
+    if churn > 0 then
+        slope = conf.wear / (churn + FRESH / bs)
+        fixed = 1 - conf.wear + slope * FRESH / bs
+        most = 1 - conf.wear + conf.wear * WORN
     end
 
     for i = 1, #candidates do
         local c = candidates[i]
         local discount = discounts[c.confidence_id]
-        local device = discount * c.device
-        local lower = discount * (host_credit * (c.host - c.device)
-                                  + disk_credit * (c.disk - c.host))
-        local prefill = 0
+        local shared = flying and c.in_flight or 0
+        local device = max(discount * c.device, shared)
+        local lower = discount
+                      * (host_credit * (max(c.host, shared)
+                                        - max(c.device, shared))
+                         + disk_credit * (max(c.disk, shared)
+                                          - max(c.host, shared)))
+        local queued, own = 0, 0
 
         if tracked then
-            local cached = floor(bs * (device + lower) + 0.5)
-
-            prefill = (c.prefill_tokens + max(isl, cached)) / bs
+            queued = c.prefill_tokens / bs
+            own = max(isl, floor(bs * (device + lower) + 0.5)) / bs
         end
 
         if fade > 0 then
-            device = device / (1 + fade * (c.prefill_tokens - least_prefill))
+            device = device / (1 + fade * (c.prefill_tokens - least))
         end
 
-        cost[i] = (scale * max(0, prefill - overlap_credit * device - lower)
+        own = own - overlap_credit * device - lower
+
+        own = own * min(most, fixed + slope * c.churn)
+
+        cost[i] = (scale * max(0, queued + own)
                    + c.decode_blocks + c.additional_blocks
                    + request_weight * c.active_requests)
                   / c.share
@@ -232,11 +299,18 @@ end
 
 
 -- The reason is "overlap" when something of the prompt is cached where it
--- goes, "load" when it was elsewhere, but load decided, else "no overlap".  A
--- function of its own is compiled; the end of pick(), behind its loops, is not.
-local function reason_of(ctx, list)
-    if ctx.candidates[list[0]].disk > 0 then
+-- goes, "in flight" when something of it is prefilled there, "load" when it was
+-- elsewhere, but load decided, else "no overlap".  A function of its own is
+-- compiled; the end of pick(), behind its loops, is not.
+local function reason_of(conf, ctx, list)
+    local c = ctx.candidates[list[0]]
+
+    if c.disk > 0 then
         return "overlap"
+    end
+
+    if conf.flying and c.in_flight > 0 then
+        return "in flight"
     end
 
     return ctx.best > 0 and "load" or "no overlap"
@@ -258,7 +332,7 @@ function _M:pick(ctx)
 
     local list, k = lowest(cost, n, ctx.wanted, ctx.random, first)
 
-    return list, k, reason_of(ctx, list)
+    return list, k, reason_of(conf, ctx, list)
 end
 
 

@@ -1,7 +1,7 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The door of kv-simulate to C: the index that nginx has, and prompts in
--- flight.  The declarations are those of simulate/kvr_simulate.h
+-- The door of kv-simulate to C: the index that nginx has, prompts in flight, and
+-- prefill speeds.  The declarations are those of simulate/kvr_simulate.h
 -- (t/lua/test_simulate.lua compares them); what the functions do is told there.
 
 
@@ -24,7 +24,10 @@ void kvr_simulate_locals(uint64_t stream, uint32_t first, uint32_t n,
 void kvr_simulate_names(const uint64_t *locals, uint32_t from, uint32_t n,
     double *names);
 int kvr_simulate_store(kvr_simulate_t *s, uint32_t worker,
-    const uint64_t *locals, const double *names, uint32_t from, uint32_t n);
+    const uint64_t *locals, const double *names, uint32_t from, uint32_t n,
+    double now);
+double kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker,
+    double now);
 int kvr_simulate_remove(kvr_simulate_t *s, uint32_t worker,
     const double *names, uint32_t n);
 int kvr_simulate_clear(kvr_simulate_t *s, uint32_t worker);
@@ -36,6 +39,11 @@ uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
     const uint64_t *locals, uint32_t n, uint32_t *blocks);
 uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
     uint32_t worker, uint32_t request);
+void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
+    uint32_t worker, double tokens, double us);
+void kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out);
+double kvr_simulate_left(double queued, double prefills, double speed,
+    double ms);
 ]]
 
 
@@ -87,8 +95,14 @@ local function done(rc)
 end
 
 
-function _M:store(worker, locals, names, from, n)
-    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n))
+function _M:store(worker, locals, names, from, n, now)
+    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n, now))
+end
+
+
+function _M:churn(worker, now)
+    -- in parentheses: see land()
+    return (C.kvr_simulate_churn(self.s, worker, now))
 end
 
 
@@ -127,6 +141,21 @@ function _M:land(router, worker, request)
 
     -- in parentheses: a function that ends in a tail call of C is not compiled
     return (C.kvr_simulate_land(self.s, router, worker, request))
+end
+
+
+function _M:measured(router, worker, tokens, us)
+    C.kvr_simulate_measured(self.s, router, worker, tokens, us)
+end
+
+
+function _M:speeds(router, out)
+    C.kvr_simulate_speeds(self.s, router, out)
+end
+
+
+function _M.left(queued, prefills, speed, ms)
+    return (C.kvr_simulate_left(queued, prefills, speed, ms))
 end
 
 
