@@ -108,7 +108,8 @@ def what_is_another_event_is_refused_alone():
     events = at.next.cache.batch(at.next.seq + 1)
     at.next.send_events([["later", 0, 1], *events])
     at.check(at.next, "DEGRADED", "event_refused")
-    assert at.refused(at.next) == {"type": 1}
+    # more than once, where the router has read the log again
+    assert set(at.refused(at.next)) == {"type"}
     at.next.restart()
     at.check(at.next)
 
