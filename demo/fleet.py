@@ -25,8 +25,8 @@ import redis
 import replay
 import rival_routers
 from lateness import missed_share
-from processes import (DemoError, Process, check_port, free_port,
-                       run_attached, wait_until)
+from processes import (WAIT_SECONDS, DemoError, Process, check_port,
+                       free_port, run_attached, wait_until)
 from worker import MODEL, Worker
 
 DEMO = Path(__file__).resolve().parent
@@ -107,7 +107,8 @@ def http(method, url, body=None):
         url, data=data, method=method,
         headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request,
+                                    timeout=WAIT_SECONDS) as response:
             return response.read()
     except urllib.error.HTTPError as err:
         raise OSError(f"{method} {url}: {err.code} "

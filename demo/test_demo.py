@@ -17,12 +17,15 @@ from fleet import REPOSITORY, WORKERS
 from processes import WAIT_SECONDS, free_port, wait_until
 
 BUILD = Path(os.environ.get("KVR_BUILD") or REPOSITORY / "build")
-# few and short sessions, and an engine that comes back at once
+# few and short sessions, fast engines, and one that comes back at once
 SMALL = """
 import dataclasses, sys, demo, fleet
 fleet.RETURN_SECONDS = 1.0
-demo.CODING = dataclasses.replace(demo.CODING, options=(
-    "--text", "--speedup", "200", "--agents", "2"))
+fleet.DECODE_US = 400
+demo.CODING = dataclasses.replace(
+    demo.CODING,
+    engines=dataclasses.replace(demo.CODING.engines, prefill_us=5),
+    options=("--text", "--speedup", "200", "--agents", "2"))
 demo.KEPT_SESSIONS = 4
 sys.exit(demo.main())
 """
@@ -121,6 +124,8 @@ def an_engine_is_killed():
                if each["worker_id"] == WORKERS[1])
 
     def asked():
+        # sessions go where their blocks are: a chat goes where the load is least
+        demo.paste("curl")
         with urllib.request.urlopen(f"http://{worker['address']}/metrics",
                                     timeout=WAIT_SECONDS) as answer:
             return re.search(

@@ -273,7 +273,7 @@ pointer(const char *bytes, size_t len)
     size_t          n, lens[KVR_POINTER_ROUTER];
     uint32_t        i;
     kvr_rc_t        rc;
-    const char     *detail;
+    char            why[KVR_POINTER_WHY];
     kvr_pointer_t   p;
 
     for (i = 0; i < KVR_POINTER_ROUTER; i++) {
@@ -294,10 +294,10 @@ pointer(const char *bytes, size_t len)
         len -= n + 1;
     }
 
-    detail = NULL;
+    why[0] = '\0';
     p.head.contract.pairs = false;
     p.head.hybrid = false;
-    rc = kvr_pointer_read(&p, (const char *const *) copies, lens, &detail);
+    rc = kvr_pointer_read(&p, (const char *const *) copies, lens, why);
 
     for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         free(copies[i]);
@@ -317,7 +317,7 @@ pointer(const char *bytes, size_t len)
         break;
 
     case KVR_INVALID:
-        if (detail == NULL) {
+        if (why[0] == '\0') {
             fuzz_fail("a pointer is wrong, and nothing says why");
         }
 

@@ -5,6 +5,8 @@
 
 #include "kvr_relay.h"
 
+#include "wire/kvr_pointer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -331,6 +333,7 @@ kvr_relay_session_saw_log(kvr_relay_t *r, void *data, const redisReply *reply)
 static void
 kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
 {
+    char                  why[KVR_POINTER_WHY];
     uint32_t              i;
     uint64_t              n[KVR_POINTER_RELAY];
     kvr_relay_session_t  *s;
@@ -373,13 +376,23 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    if (n[KVR_POINTER_VERSION] != 1
-        || n[KVR_POINTER_BLOCK_SIZE] != r->options.block_size
+    if (n[KVR_POINTER_VERSION] != KVR_POINTER_PLAIN
+        && n[KVR_POINTER_VERSION] != KVR_POINTER_GROUPS)
+    {
+        snprintf(why, sizeof(why), "the snapshot is of version %llu, and this "
+                 "relay reads %d and %d", (unsigned long long)
+                 n[KVR_POINTER_VERSION], KVR_POINTER_PLAIN,
+                 KVR_POINTER_GROUPS);
+        kvr_relay_session_unloaded(r, why);
+        return;
+    }
+
+    if (n[KVR_POINTER_BLOCK_SIZE] != r->options.block_size
         || n[KVR_POINTER_EAGLE] != r->options.eagle
         || n[KVR_POINTER_NPARTS] > KVR_RELAY_PARTS_MAX
         || n[KVR_POINTER_STATE_PARTS] > KVR_RELAY_PARTS_MAX)
     {
-        kvr_relay_session_unloaded(r, "another version, block size, or eagle");
+        kvr_relay_session_unloaded(r, "another block size, or eagle");
         return;
     }
 

@@ -134,6 +134,7 @@ typedef struct {
 
     kvr_snapshot_t       *snapshot; /* being loaded */
     kvr_snapshot_head_t   head;     /* of the pointer */
+    char                  why[KVR_POINTER_WHY]; /* the pointer is refused */
     uint32_t              parts;
     uint32_t              part;     /* the next one */
     uint32_t              looks;    /* at the pointer */

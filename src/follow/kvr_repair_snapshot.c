@@ -105,11 +105,14 @@ kvr_repair_read_pointer(kvr_repair_t *r, const char **detail)
                        kvr_params_contract(kvr_router_params(r->env->router));
     pointer.head.hybrid = false;
 
-    rc = kvr_pointer_read(&pointer, values, len, detail);
+    rc = kvr_pointer_read(&pointer, values, len, r->why);
 
     if (rc == KVR_OK) {
         r->head = pointer.head;
         r->parts = pointer.parts;
+
+    } else if (rc == KVR_INVALID) {
+        *detail = r->why;
     }
 
     return rc;

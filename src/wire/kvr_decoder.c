@@ -95,9 +95,9 @@ kvr_message_open(kvr_decoder_t *d, const void *bytes, size_t len,
         && frame.type == MPACK_TOKEN_ARRAY
         && frame.count != 0
         && kvr_msgpack_read(&peek, &first) == KVR_OK
-        && kvr_msgpack_equals(&first, "kvr1"))
+        && kvr_envelope_named(&first))
     {
-        rc = kvr_envelope_open(d, msg, why);
+        rc = kvr_envelope_open(d, &first, msg, why);
 
         if (rc != KVR_OK || msg->heartbeat) {
             goto done;

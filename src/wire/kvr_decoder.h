@@ -21,6 +21,7 @@
 
 #define KVR_BLOCK_MM_MAX  64    /* kvr_hash_block_mm() takes no more */
 #define KVR_LORA_ID_MAX   20    /* digits of a LoRA's number */
+#define KVR_DETAIL_MAX    128   /* bytes of a detail with values */
 
 
 /* Scratch memory that grows and is kept. */
@@ -34,6 +35,7 @@ struct kvr_decoder_s {
     kvr_rc_t           (*next)(kvr_decoder_t *d, kvr_event_t *ev);
     kvr_rc_t             end;        /* returned when `next' is NULL */
     const char          *detail;
+    char                 valued[KVR_DETAIL_MAX];    /* a detail with values */
     kvr_decoder_conf_t   conf;
 
     uint32_t             at;         /* index of the next event */
@@ -101,13 +103,16 @@ typedef struct {
 const kvr_json_dialect_t *kvr_json_dialect(const kvr_msgpack_t *in,
     bool *empty);
 
+/* Is the first element of a message the version of an envelope, any one? */
+bool kvr_envelope_named(const kvr_msgpack_item_t *first);
+
 /*
  * The dialects.  d->in is at the first byte of the message; for an envelope
  * that is the array's, and afterwards, unless it is a heartbeat, that of its
  * payload.
  */
-kvr_rc_t kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg,
-    kvr_why_t *why);
+kvr_rc_t kvr_envelope_open(kvr_decoder_t *d,
+    const kvr_msgpack_item_t *version, kvr_message_t *msg, kvr_why_t *why);
 kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);

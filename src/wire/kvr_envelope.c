@@ -9,18 +9,56 @@
 
 #include "kvr_decoder.h"
 
+#include <stdio.h>
 
+
+#define KVR_ENVELOPE_NAME    "kvr"   /* before the version's number */
+#define KVR_ENVELOPE_VERSION "kvr1"  /* the version that is read */
+#define KVR_ENVELOPE_DIGITS  8       /* the maximum of the number's digits */
 #define KVR_ENVELOPE_FIELDS  7       /* required fields */
 #define KVR_ENVELOPE_HYBRID  8       /* position of hybrid */
 
 
+bool
+kvr_envelope_named(const kvr_msgpack_item_t *first)
+{
+    size_t  i, len;
+
+    len = sizeof(KVR_ENVELOPE_NAME) - 1;
+
+    if (first->type != MPACK_TOKEN_STR || first->count <= len
+        || first->count > len + KVR_ENVELOPE_DIGITS
+        || memcmp(first->bytes, KVR_ENVELOPE_NAME, len) != 0)
+    {
+        return false;
+    }
+
+    for (i = len; i < first->count; i++) {
+        if (first->bytes[i] < '0' || first->bytes[i] > '9') {
+            return false;
+        }
+    }
+
+    return true;
+}
+
+
 kvr_rc_t
-kvr_envelope_open(kvr_decoder_t *d, kvr_message_t *msg, kvr_why_t *why)
+kvr_envelope_open(kvr_decoder_t *d, const kvr_msgpack_item_t *version,
+    kvr_message_t *msg, kvr_why_t *why)
 {
     uint32_t            i;
     kvr_msgpack_t       peek;
     kvr_msgpack_item_t  frame, more, item[KVR_ENVELOPE_FIELDS];
     kvr_msgpack_item_t *worker, *epoch, *seq, *complete, *rank, *payload;
+
+    if (!kvr_msgpack_equals(version, KVR_ENVELOPE_VERSION)) {
+        snprintf(d->valued, sizeof(d->valued),
+                 "an envelope of version \"%.*s\", and this router reads \""
+                 KVR_ENVELOPE_VERSION "\": upgrade the router",
+                 (int) version->count, (const char *) version->bytes);
+        return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, d->valued);
+    }
 
     if (kvr_msgpack_read(&d->in, &frame) != KVR_OK) {
         return kvr_frame_invalid(d, why, KVR_WHY_SYNTAX, "broken envelope");

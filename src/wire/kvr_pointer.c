@@ -6,11 +6,14 @@
 #include "kvr_pointer.h"
 #include "kvr_decoder.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 
 kvr_rc_t
 kvr_pointer_read(kvr_pointer_t *p,
     const char *const values[KVR_POINTER_ROUTER],
-    const size_t len[KVR_POINTER_ROUTER], const char **detail)
+    const size_t len[KVR_POINTER_ROUTER], char why[KVR_POINTER_WHY])
 {
     uint32_t  i;
     uint64_t  n[KVR_POINTER_ROUTER];
@@ -33,7 +36,8 @@ kvr_pointer_read(kvr_pointer_t *p,
         }
 
         if (values[i] == NULL || !kvr_u64_parse(values[i], len[i], &n[i])) {
-            *detail = "a field of a snapshot is missing, or no number";
+            snprintf(why, KVR_POINTER_WHY, "a field of a snapshot is missing, "
+                     "or no number");
             return KVR_INVALID;
         }
     }
@@ -41,7 +45,10 @@ kvr_pointer_read(kvr_pointer_t *p,
     if (n[KVR_POINTER_VERSION] == 0
         || n[KVR_POINTER_VERSION] > KVR_POINTER_GROUPS)
     {
-        *detail = "a snapshot of another version";
+        snprintf(why, KVR_POINTER_WHY, "a snapshot of version %" PRIu64
+                 ", and this router reads %d and %d: upgrade the router",
+                 n[KVR_POINTER_VERSION], KVR_POINTER_PLAIN,
+                 KVR_POINTER_GROUPS);
         return KVR_INVALID;
     }
 
@@ -52,7 +59,8 @@ kvr_pointer_read(kvr_pointer_t *p,
         || n[KVR_POINTER_NPARTS] > KVR_POINTER_PARTS
         || n[KVR_POINTER_BLOCK_SIZE] > UINT32_MAX)
     {
-        *detail = "a field of a snapshot is out of range";
+        snprintf(why, KVR_POINTER_WHY, "a field of a snapshot is out of "
+                 "range");
         return KVR_INVALID;
     }
 

@@ -21,6 +21,9 @@
 #define KVR_POINTER_PARTS   65536
 
 
+#define KVR_POINTER_WHY     128     /* bytes of a reason */
+
+
 /*
  * Versions of a snapshot.  One with classes of KV cache groups has the second,
  * so that a router which can't read them refuses the snapshot as a whole.
@@ -49,12 +52,12 @@ typedef struct {
 /*
  * Reads the fields, by kvr_pointer_field_t, of any bytes; NULL: the hash has
  * no such field.  Without eagle, or hybrid, what p->head says stays as it is.
- * KVR_DECLINED: there is no snapshot.  KVR_INVALID: *detail says why, a
- * sentence that lives forever.
+ * KVR_DECLINED: there is no snapshot.  KVR_INVALID: why has the reason, a
+ * sentence.
  */
 kvr_rc_t kvr_pointer_read(kvr_pointer_t *p,
     const char *const values[KVR_POINTER_ROUTER],
-    const size_t len[KVR_POINTER_ROUTER], const char **detail);
+    const size_t len[KVR_POINTER_ROUTER], char why[KVR_POINTER_WHY]);
 
 
 #endif /* KVR_POINTER_H_INCLUDED */

@@ -305,6 +305,8 @@ class View:
                 self.held = {k: v for k, v in self.held.items()
                              if k[0] != event[1]}
                 continue
+            if event[0] in "gb":        # of groups, which hold no other blocks
+                continue
             kind, rank, tier = event[:3]
             handles = u64s(event[-1] if kind == "r" else event[4])
             if kind == "r":

@@ -258,8 +258,12 @@ class Stage:
             f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
     def master(self):
-        """The pid of nginx's master process."""
-        return int((self.directory / "nginx.pid").read_text())
+        """The pid of nginx's master process; OSError while there is none, or
+        nginx has not written the whole of its file yet."""
+        text = (self.directory / "nginx.pid").read_text()
+        if not text.endswith("\n"):
+            raise FileNotFoundError("nginx.pid is being written")
+        return int(text)
 
     def log(self):
         """The error log of the nginx that runs."""

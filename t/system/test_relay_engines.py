@@ -58,6 +58,40 @@ class Engines(test_relay.Tests):
         self.is_complete(relay)
         assert self.member(relay.worker)["hybrid"] == "1"
 
+    def groups_again(self):
+        """a relay goes on where one was killed whose snapshot has groups"""
+        engine = self.engine(keep=2)
+        relay = self.started(engine, "--deregister", "off")
+        window = [None, 1, "sliding_window", 64]
+        for i in range(1, 9):
+            engine.send(stored([i]) + [None, 0, "full_attention"],
+                        stored([i]) + window)
+        self.comes(relay, *range(1, 9))
+        self.is_complete(relay)
+        self.snapshot_now(relay)
+        client = self.stage.redis
+        key = f"kv-snap:{{{relay.worker}}}"
+        assert client.hget(key, "version") == b"2"
+        relay.kill()
+        relay = self.started(engine, worker=relay.worker)
+        assert "snapshot not loaded" not in relay.text()
+        self.comes(relay, *range(1, 9))
+        self.is_complete(relay)
+
+    def newer_snapshot(self):
+        """a snapshot of a later version is not loaded, and both are named"""
+        engine = self.engine()
+        relay = self.started(engine, "--deregister", "off")
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        relay.kill()
+        self.stage.redis.hset(f"kv-snap:{{{relay.worker}}}", "version", 3)
+        relay = self.started(engine, worker=relay.worker)
+        assert ("the snapshot is of version 3, and this relay reads 1 and 2"
+                in relay.text()), relay.text()
+        self.comes(relay, 1)
+        self.is_complete(relay)
+
     def waiting(self):
         """what waits while a replay runs is bounded"""
         assert any(self._waits() for _ in range(5))

@@ -224,7 +224,7 @@ class Stream:
     def send_payload(self, payload, log=True, live=True):
         """One message of a payload in bytes."""
         self.seq += 1
-        message = envelope(self.worker, self.epoch, self.seq, payload)
+        message = self.envelope(payload)
         pipe = self.client.pipeline(transaction=True)
         if log:
             pipe.xadd(self.log_key, {"m": message},
@@ -235,8 +235,11 @@ class Stream:
 
     def heartbeat(self):
         """Says what was sent last."""
-        self.client.publish(self.channel, envelope(
-            self.worker, self.epoch, self.seq, None))
+        self.client.publish(self.channel, self.envelope(None))
+
+    def envelope(self, payload):
+        """A message, or a heartbeat, of what was sent last."""
+        return envelope(self.worker, self.epoch, self.seq, payload)
 
     def logged(self, *seqs):
         """Messages of this epoch as the log has them."""
@@ -455,6 +458,8 @@ class Load:
     """An open stream of requests, some of them streaming."""
 
     STREAMS = 0.15                      # the part that streams
+    OPEN = 128                          # the most that are open at once: a slow
+                                        # machine is sent fewer requests
 
     def __init__(self, loop, stage, prompts, rng):
         self.done = self.streamed = 0
@@ -469,7 +474,7 @@ class Load:
         self._task = None
 
     def start(self, rate=60):
-        """Sends `rate` requests a second."""
+        """Sends `rate` requests a second, while there are not too many."""
         self._going = True
         self._task = self._loop.start(self._run(rate))
 
@@ -487,9 +492,10 @@ class Load:
                 connector=aiohttp.TCPConnector(force_close=True, limit=0),
                 timeout=aiohttp.ClientTimeout(total=PATIENCE)) as session:
             while self._going:
-                task = asyncio.create_task(self._one(session))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                if len(tasks) < self.OPEN:
+                    task = asyncio.create_task(self._one(session))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
                 await asyncio.sleep(1 / rate)
             await asyncio.gather(*tasks)
 

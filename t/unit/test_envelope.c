@@ -169,7 +169,12 @@ test_envelopes(void)
         { "['kvr1', 'a', 1, 2, true, 0, {'$bin': '91a46b767231'}]",
           KVR_WHY_SYNTAX, "an envelope in an envelope" },
         { "['kvr2', 'a', 1, 2, true, 0, null]", KVR_WHY_SYNTAX,
-          "another version's name" }
+          "another version's name" },
+        { "['kvr', 'a', 1, 2, true, 0, null]", KVR_WHY_SYNTAX,
+          "a name without a version" },
+        { "['kvr1x', 'a', 1, 2, true, 0, null]", KVR_WHY_SYNTAX,
+          "a name that is longer" },
+        { "['kvr123456789', 'a']", KVR_WHY_SYNTAX, "a version too long" }
     };
 
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -179,6 +184,12 @@ test_envelopes(void)
            && got.detail[0] != '\0', "%s: the envelope is refused",
            bad[i].name);
     }
+
+    decode("['kvr12345678']");
+    ok(got.opened == KVR_INVALID && got.msg.form != KVR_FORM_ENVELOPE
+       && strcmp(got.detail, "an envelope of version \"kvr12345678\", and this "
+                 "router reads \"kvr1\": upgrade the router") == 0,
+       "another version: both are named");
 
     decode("['kvr1', 'a123456789a123456789a123456789a123456789a123456789"
            "a.B_c:9-XYZ01', 18446744073709551615, 12, false, null, null]");

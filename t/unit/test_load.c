@@ -17,10 +17,11 @@
 #define ROUNDS   3000
 #define ROOM     2                      /* requests of the holder */
 #define HOLDER   3
+#define LOST     3                      /* times that the gate is lost */
 
 
 static struct {
-    uint32_t  now, most, total;
+    uint32_t  now, most, total, lost, done;
 } *seen;                                /* of all processes */
 
 
@@ -86,8 +87,9 @@ run(void)
 
     join();
 
-    for (i = 0; i < ROUNDS; i++) {
-
+    for (i = 0; i < ROUNDS || !__atomic_load_n(&seen->done, __ATOMIC_SEQ_CST);
+         i++)
+    {
         r = one();
         kvr_load_shut(&router.load);
 
@@ -102,6 +104,7 @@ run(void)
 
         if (!kvr_load_open(&router.load)) {
             kvr_load_release(&router.load, &r, now_ms);
+            (void) __atomic_add_fetch(&seen->lost, 1, __ATOMIC_SEQ_CST);
             continue;
         }
 
@@ -217,13 +220,24 @@ test_gate(void)
         pids[i] = start(run);
     }
 
+    /* a process that stands still behind the gate loses the gate */
+
+    for (i = 0; __atomic_load_n(&seen->lost, __ATOMIC_SEQ_CST) < LOST; i++) {
+        (void) kill(pids[i % RUNNERS], SIGSTOP);
+        (void) usleep(KVR_LOAD_GATE_MS * 1500);
+        (void) kill(pids[i % RUNNERS], SIGCONT);
+    }
+
+    __atomic_store_n(&seen->done, 1, __ATOMIC_SEQ_CST);
+
     for (i = 0; i < RUNNERS; i++) {
         (void) waitpid(pids[i], NULL, 0);
     }
 
     ok(seen->most <= ROOM && seen->total > ROUNDS / 10,
        "who looks for room behind the gate never takes too much: %u of %u, "
-       "%u times", seen->most, ROOM, seen->total);
+       "%u times, also when the gate is lost, %u times", seen->most, ROOM,
+       seen->total, seen->lost);
     is_u64(active(), 0, "nothing is left of it");
 
     for (i = 0; i < 2; i++) {

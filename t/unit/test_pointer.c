@@ -13,7 +13,7 @@
 
 
 static kvr_pointer_t  pointer;
-static const char    *detail;
+static char           why[KVR_POINTER_WHY];
 
 
 /* Reads copies of its own, so that a read beyond their ends is seen. */
@@ -43,10 +43,9 @@ read_fields(const char *first, ...)
 
     va_end(args);
 
-    detail = NULL;
+    why[0] = '\0';
     memset(&pointer, 0, sizeof(pointer));
-    rc = kvr_pointer_read(&pointer, (const char *const *) copies, len,
-                          &detail);
+    rc = kvr_pointer_read(&pointer, (const char *const *) copies, len, why);
 
     for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         free(copies[i]);
@@ -63,7 +62,7 @@ wrong(const char *version, const char *epoch, const char *seq,
 {
     ok(read_fields(version, epoch, seq, complete, parts, block_size,
                    NULL, NULL)
-       == KVR_INVALID && detail != NULL, "%s", what);
+       == KVR_INVALID && why[0] != '\0', "%s", what);
 }
 
 
@@ -107,6 +106,8 @@ main(void)
     wrong("1", "1", "18446744073709551616", "1", "3", "16",
           "a number of more than 64 bits");
     wrong("3", "1", "7", "1", "3", "16", "another version");
+    ok(strcmp(why, "a snapshot of version 3, and this router reads 1 and 2: "
+              "upgrade the router") == 0, "which names both");
     wrong("1", "0", "7", "1", "3", "16", "an epoch of 0");
     wrong("1", "281474976710656", "7", "1", "3", "16",
           "an epoch that is no time");
