@@ -4,6 +4,7 @@
 """Which policy has the lowest TTFT, over many fleets and workloads.
 
     matrix.py [--results DIR] [--quick] [--jobs N] [--choose] [--print]
+              [--sensitivity] [--plot FOLDER]
 
 Runs util/kv-simulate for each cell of a fractional design: six workloads times
 16 combinations of load, cache, fleet, delay of events and number of routers,
@@ -15,12 +16,15 @@ Half of the seeds, from 101 on, are for choosing parameters: --choose and
 --quick use those alone.  The other half, from 1 on, is for the report.
 
 --quick: four combinations of each workload, and three seeds.
+--sensitivity: the cells of --quick, each five times: as they are, and with the
+times decode and decode_context of a step halved and doubled.  Prints which
+orders of the default and another policy hold.
 --print: nothing is run, the results that are there are printed.
 
 A cell's results are written to DIR when the cell is done, and a cell that is
-there is not run again.  The tables are printed as Markdown; DIR gets
-regret.svg.  Exit status: 0 when the default policy passes, 1 when it does not
-or when a cell is missing.
+there is not run again.  The tables are printed as Markdown.  --plot: FOLDER
+gets value-regret.svg, value-ladder.svg, and value-ttft.svg.  Exit status: 0
+when the default policy passes, 1 when it does not or when a cell is missing.
 """
 
 import argparse
@@ -54,8 +58,9 @@ POLICIES = {
 CANDIDATES = {
     "kv_cost={ in_flight = false, churn = 0 }": "the default before",
     "kv_cost={ churn = 0 }": "candidate",
-    "kv_cost={ churn = 0.2 }": "candidate",
+    "kv_cost={ churn = 0.4 }": "candidate",
     "kv_cost={ churn = 0.6 }": "candidate",
+    "kv_cost={ churn = 1 }": "candidate",
     "kv_cost={ prefill_load_scale = 4 }": "candidate",
     "kv_cost={ prefill_load_scale = 16 }": "candidate",
 }
@@ -123,11 +128,11 @@ def name_of(cell):
             f"-routers{cell['routers']}")
 
 
-def run(cell, policies, seeds, path):
-    """Runs one cell.  None, or the reason why there are no results."""
+def run(cell, policies, seeds, path, more):
+    """Runs one cell, with more options; None, or why there are no results."""
     part = path.with_suffix(".part")
     command = [str(TOP / "util/kv-simulate"), "--json", str(part),
-               "--first-seed", str(seeds[0]), "--seeds", str(seeds[1])]
+               "--first-seed", str(seeds[0]), "--seeds", str(seeds[1]), *more]
 
     for key, value in cell.items():
         command += [f"--{key}", str(value)]
@@ -179,13 +184,32 @@ def regrets(result, figure="ttft_p90"):
             for policy, run in runs.items()}
 
 
+def of_policy(policy, figure):
+    """A function of a result: a figure of a policy by seed."""
+    def read(result):
+        for entry in result["runs"]:
+            if entry["policy"].replace(" {", "={") == policy:
+                return [seed[figure] for seed in entry["seeds"]]
+
+        raise KeyError(f"no results of the policy {policy}")
+
+    return read
+
+
 def mean_of(result, policy, figure):
     """The mean of one figure of a policy over the seeds."""
-    for entry in result["runs"]:
-        if entry["policy"].replace(" {", "={") == policy:
-            return interval([seed[figure] for seed in entry["seeds"]])[0]
+    return interval(of_policy(policy, figure)(result))[0]
 
-    return math.nan
+
+def of_ceiling(figure):
+    """A function of a result: an upper rung of the ladder by seed."""
+    return lambda result: [seed[figure] for seed in result["ceilings"]]
+
+
+def over_seeds(results, figure):
+    """The mean of a figure over cells, a list over the seeds."""
+    return [sum(seeds) / len(seeds)
+            for seeds in zip(*(figure(result) for result in results))]
 
 
 def by_workload(found, policies):
@@ -205,6 +229,39 @@ def by_workload(found, policies):
                  for seeds in zip(*(logs[policy] for logs in own))])
 
     return table
+
+
+def against(found, workload, policy):
+    """Ratios of the default's TTFT p90 to another policy's, with bounds.
+
+    A list: as assumed, and then with each of the other times of a step.
+    """
+    by_times = []
+
+    for cell, result in found:
+        if cell["workload"] == workload:
+            by_times.append([
+                [mine - other for mine, other in zip(logs[DEFAULT],
+                                                     logs[policy])]
+                for logs in (regrets(one)
+                             for one in (result, *result["sensitivity"]))])
+
+    return [ratios([sum(seeds) / len(seeds) for seeds in zip(*cells)])
+            for cells in zip(*by_times)]
+
+
+def verdict(found):
+    """What becomes of an order of two policies, as kv-simulate has it."""
+    ratio, low, high = found[0]
+
+    if low <= 1 <= high:
+        return "none"
+
+    if any((other[0] < 1) != (ratio < 1) for other in found[1:]):
+        return "changes"
+
+    return ("is open" if any(other[1] <= 1 <= other[2] for other in found[1:])
+            else "holds")
 
 
 # ---- output -----------------------------------------------------------------
@@ -238,11 +295,11 @@ def print_hits(found):
                if cell["workload"] == workload]
 
         if own:
-            had, best = (interval([mean_of(result, DEFAULT, figure)
-                                   for result in own])[0]
-                         for figure in ("had", "best"))
-            capacity = interval([ceiling["capacity"] for result in own
-                                 for ceiling in result["ceilings"]])[0]
+            had, best, capacity = (
+                interval(over_seeds(own, figure))[0]
+                for figure in (of_policy(DEFAULT, "had"),
+                               of_policy(DEFAULT, "best"),
+                               of_ceiling("capacity")))
             row(workload, f"{100 * had:.1f} %", f"{100 * capacity:.1f} %",
                 f"{100 * had / capacity:.1f} %", f"{100 * had / best:.1f} %")
 
@@ -274,49 +331,89 @@ def print_cells(found):
     return lost
 
 
-def plot(table, policies, path):
-    """A small SVG: a row of dots for each workload, one a policy."""
-    colours = ("#1b6ac9", "#d1495b", "#66a182", "#edae49", "#8d6a9f",
-               "#7a7a7a", "#2e4057")
-    width, left, step = 640, 70, 34
-    right = width - 20
-    most = math.log(max(4, *(mean for mean, _, _ in table.values())))
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
-             f'height="{step * (len(WORKLOADS) + 1) + 70}" '
-             'font-family="sans-serif" font-size="11">',
-             '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="{left}" y="16">TTFT p90, divided by that of the best '
-             'policy (logarithmic)</text>']
+def print_sensitivity(found, policies):
+    """Which orders of the default and another policy hold."""
+    factors = ("0.5, 0.5", "0.5, 2", "2, 0.5", "2, 2")
 
-    def at(ratio):
-        return left + (right - left) * math.log(ratio) / most
+    print("\nTTFT p90 of the default, divided by that of another policy: as "
+          "assumed (both 95 % bounds), and with decode and decode_context "
+          "multiplied:\n")
+    row("workload", "policy", "as assumed", *factors, "conclusion")
+    row(*["---"] * (4 + len(factors)))
 
-    for i in range(int(most / math.log(2)) + 1):
-        x = at(2 ** i)
-        lines.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="24" '
-                     f'y2="{step * len(WORKLOADS) + 30}" stroke="#ddd"/>'
-                     f'<text x="{x:.0f}" y="{step * len(WORKLOADS) + 44}" '
-                     f'text-anchor="middle">{2 ** i}</text>')
-
-    for i, workload in enumerate(WORKLOADS):
-        y = 45 + step * i
-        lines.append(f'<text x="8" y="{y + 4}">{workload}</text>')
-
-        for colour, policy in zip(colours, policies):
-            if (workload, policy) in table:
-                lines.append(f'<circle cx="{at(table[workload, policy][0]):.0f}'
-                             f'" cy="{y}" r="5" fill="{colour}" '
-                             'fill-opacity="0.75"/>')
-
-    for i, (colour, what) in enumerate(zip(colours, policies.values())):
-        x, y = left + i % 4 * 140, step * len(WORKLOADS) + 66 + i // 4 * 18
-        lines.append(f'<circle cx="{x}" cy="{y - 4}" r="5" fill="{colour}"/>'
-                     f'<text x="{x + 9}" y="{y}">{what}</text>')
-
-    path.write_text("\n".join(lines + ["</svg>"]) + "\n")
+    for workload in WORKLOADS:
+        for policy in policies:
+            if policy != DEFAULT and any(cell["workload"] == workload
+                                         for cell, _ in found):
+                rates = against(found, workload, policy)
+                row(workload, f"`{policy}`",
+                    "{:.2f} ({:.2f} to {:.2f})".format(*rates[0]),
+                    *(f"{rate[0]:.2f}" for rate in rates[1:]), verdict(rates))
 
 
-def report(found, missing, policies, path):
+def ladder_of(found):
+    """By workload: the rungs of the default's hit rate, with intervals."""
+    groups = []
+
+    for workload in WORKLOADS:
+        own = [result for cell, result in found
+               if cell["workload"] == workload]
+
+        if own:
+            groups.append([workload, [
+                [what, *interval(over_seeds(own, figure))]
+                for what, figure in (
+                    ("ideal", of_ceiling("ideal")),
+                    ("the fleet's capacity", of_ceiling("capacity")),
+                    ("best worker", of_policy(DEFAULT, "best")),
+                    ("predicted", of_policy(DEFAULT, "predicted")),
+                    ("had", of_policy(DEFAULT, "had")))]])
+
+    return groups
+
+
+def pressure_of(found, policies):
+    """By cache: the geometric mean of TTFT p90 of each policy, in ms."""
+    groups = []
+
+    for cache in CACHES:
+        own = [result for cell, result in found if cell["cache"] == cache]
+
+        if own:
+            groups.append([f"caches of {cache} % of the workload", [
+                [policy, *ratios(over_seeds(own, lambda result, name=policy: [
+                    math.log(1000 * value)
+                    for value in of_policy(name, "ttft_p90")(result)]))]
+                for policy in policies]])
+
+    return groups
+
+
+def draw(path, *plot):
+    """Writes a plot of kv-simulate's."""
+    done = subprocess.run(
+        ["luajit", str(TOP / "bench/plot.lua")], input=json.dumps(plot),
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "LUA_PATH": f"{TOP}/lua/?.lua;;"})
+    path.write_text(done.stdout)
+
+
+def plots(found, table, policies, folder):
+    """The three plots of docs/value.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(folder / "value-regret.svg", "dots",
+         "Regret: TTFT p90, divided by that of the best policy (95 % bounds)",
+         [[workload, [[policy, *table[workload, policy]]
+                      for policy in policies]]
+          for workload in WORKLOADS if (workload, DEFAULT) in table])
+    draw(folder / "value-ladder.svg", "ladder",
+         "Hit rates of the default (95 % intervals)", ladder_of(found))
+    draw(folder / "value-ttft.svg", "dots",
+         "TTFT p90 in ms, geometric mean of the cells (95 % bounds)",
+         pressure_of(found, policies))
+
+
+def report(found, missing, policies, folder):
     """Prints all tables.  Did the default pass?"""
     if not found:
         print("There are no results.")
@@ -330,7 +427,9 @@ def report(found, missing, policies, path):
     print_summary(table, policies)
     print_hits(found)
     lost = print_cells(found)
-    plot(table, policies, path / "regret.svg")
+
+    if folder:
+        plots(found, table, policies, folder)
 
     above = [workload for workload in WORKLOADS
              if table.get((workload, DEFAULT), (0, 0, 0))[2] > MEAN_REGRET]
@@ -354,13 +453,18 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--choose", action="store_true")
     parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--sensitivity", action="store_true")
+    parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    options.quick = options.quick or options.sensitivity
 
     policies = {**POLICIES, **(CANDIDATES if options.choose else {})}
     seeds = (101 if options.quick or options.choose else 1,
              3 if options.quick else 10)
-    kind = f"{'choose' if options.choose else 'report'}-{seeds[0]}-{seeds[1]}"
+    kind = ("sensitivity" if options.sensitivity
+            else "choose" if options.choose else "report")
+    kind += f"-{seeds[0]}-{seeds[1]}"
     path = options.results / kind
     path.mkdir(parents=True, exist_ok=True)
     design = cells(options.quick)
@@ -370,7 +474,8 @@ def main():
     if not options.only_print:
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             started = {
-                pool.submit(run, cell, policies, seeds, wanted[name_of(cell)]):
+                pool.submit(run, cell, policies, seeds, wanted[name_of(cell)],
+                            ["--sensitivity"] if options.sensitivity else []):
                 name_of(cell)
                 for cell in design if not wanted[name_of(cell)].exists()}
 
@@ -382,7 +487,12 @@ def main():
              for cell in design if wanted[name_of(cell)].exists()]
     missing = [name for name, file in wanted.items() if not file.exists()]
 
-    return 0 if report(found, missing, policies, path) else 1
+    passes = report(found, missing, policies, options.plot)
+
+    if options.sensitivity and found:
+        print_sensitivity(found, policies)
+
+    return 0 if passes else 1
 
 
 if __name__ == "__main__":

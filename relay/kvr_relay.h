@@ -88,6 +88,7 @@ typedef struct {
     uint64_t    gaps;               /* in the engine's sequence */
     uint64_t    gaps_filled;        /* by replay */
     uint64_t    replays;            /* asked for */
+    uint64_t    unanswered;         /* of these, those without any answer */
     uint64_t    reconnects;         /* of the engine */
     uint64_t    restarts;           /* of the engine, proven */
     uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */

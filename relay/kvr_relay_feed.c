@@ -331,7 +331,9 @@ kvr_relay_feed_clear(kvr_relay_t *r, kvr_relay_source_t *s,
 void
 kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    if (s->known) {
+    /* A source in step has asked the same engine for all that it holds. */
+
+    if (s->known && !kvr_relay_step_in(s->at)) {
         r->counters.restarts++;
 
         kvr_relay_log(KVR_RELAY_INFO, "engine restarted", "rank=%u seq=%llu",

@@ -38,7 +38,8 @@ bool kvr_relay_feed_list(kvr_relay_t *r, kvr_relay_source_t *s,
 void kvr_relay_feed_restarted(kvr_relay_t *r, kvr_relay_source_t *s);
 
 /*
- * Starts a source again from nothing, until kvr_relay_feed_rebuilt(): the
+ * Starts a source again from nothing, until kvr_relay_feed_rebuilt(), whether
+ * the engine is another one or a source in step has asked for all again: the
  * blocks of its ranks are removed.  An engine with one endpoint gets a new
  * epoch, whose base waits a bounded time for all that the engine tells.  With
  * several endpoints routers are told of the removal at once.

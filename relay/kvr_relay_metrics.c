@@ -274,6 +274,8 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
     counter("gaps", gaps, "Gaps in the engine's sequence.");
     counter("gaps_filled", gaps_filled, "Gaps that replay filled.");
     counter("replays", replays, "Replays asked for.");
+    counter("replays_unanswered", unanswered,
+            "Replays that had no answer in time.");
     counter("engine_reconnects", reconnects, "Connections to the engine, but "
             "the first of each rank.");
     counter("engine_restarts", restarts, "Restarts of the engine, proven.");

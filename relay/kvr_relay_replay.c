@@ -7,6 +7,7 @@
 
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
+#define KVR_RELAY_DOUBLES      6        /* 5000 * 2^6 is more than that */
 /* the maximum time without a message that goes on, over all replays of one
    repair */
 #define KVR_RELAY_ALL_MS       60000
@@ -31,8 +32,11 @@
 
 static void kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_zmq_mode_t mode, uint32_t skip);
+static bool kvr_relay_replay_unanswered(kvr_relay_t *r,
+    kvr_relay_source_t *s);
 static bool kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s);
 static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
+static bool kvr_relay_replay_whole(const kvr_relay_source_t *s);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -132,7 +136,7 @@ kvr_relay_replay_stop(kvr_relay_source_t *s)
 void
 kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool                  more, large, late;
+    bool                  more, large, late, silent;
     uint32_t              i;
     const char           *why;
     kvr_relay_zmq_t      *z;
@@ -179,12 +183,19 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         return;
     }
 
+    silent = !large && !z->unread && z->answers == 0
+             && r->now_ms >= z->deadline_ms;
+
     why = large ? KVR_RELAY_LARGE
-          : late ? KVR_RELAY_ENDLESS
+          : late && !silent ? KVR_RELAY_ENDLESS
           : z->unread ? KVR_RELAY_UNREAD : KVR_RELAY_SILENT;
 
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
                   "answers=%u why=\"%s\"", s->index, z->answers, why);
+
+    if (silent && kvr_relay_replay_unanswered(r, s)) {
+        return;
+    }
 
     /* its end was lost */
 
@@ -206,11 +217,53 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     r->cut_off = r->cut_off || large;
 
-    if (large || !kvr_relay_step_in(s->at) || z->answers != 0 || z->unread) {
+    if (!silent) {
         kvr_relay_source_broken(r, s, why);
+
+    } else if (!kvr_relay_step_in(s->at)) {
+        kvr_relay_source_silent(r, s, why);
     }
 
     kvr_relay_replay_done(r, s);
+}
+
+
+/*
+ * Counts a question without an answer, and plans the next one.  True: the
+ * question was asked again at once.
+ *
+ * A question that follows the last known message is asked twice before live
+ * messages go on: behind them only the replay of all messages helps.  Each
+ * question has a connection of its own, so that a late answer to the one
+ * before finds nobody: the engine drops the answer.
+ */
+static bool
+kvr_relay_replay_unanswered(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    bool              first;
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+    first = z->unanswered == 0;
+
+    r->counters.unanswered++;
+
+    z->whole_ms = r->now_ms + kvr_min((uint64_t) KVR_RELAY_REPLAY_MS
+                                      << z->unanswered, KVR_RELAY_WHOLE_MS);
+    z->unanswered = kvr_min(z->unanswered + 1, KVR_RELAY_DOUBLES);
+
+    if (!first || z->mode != KVR_RELAY_VERIFY || kvr_relay_step_in(s->at)) {
+        return false;
+    }
+
+    kvr_relay_log(KVR_RELAY_INFO, "replay is asked again",
+                  "rank=%u unanswered=%u", s->index, z->unanswered);
+
+    kvr_relay_replay_from(r, s, z->mode, z->skip);
+    z->deadline_ms += KVR_RELAY_REPLAY_MS;
+    z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
+
+    return true;
 }
 
 
@@ -280,7 +333,19 @@ kvr_relay_replay_ended(const kvr_relay_zmq_t *z)
 }
 
 
-/* Looks at the time limits of a replay.  False: the replay is over. */
+/*
+ * Is the replay one that a source in step asks for all that the engine holds,
+ * after a question without an answer?
+ */
+static bool
+kvr_relay_replay_whole(const kvr_relay_source_t *s)
+{
+    return s->zmq->mode == KVR_RELAY_ZERO && s->known
+           && kvr_relay_step_in(s->at);
+}
+
+
+/* Handles a message of the replay.  False: the replay is over. */
 
 static bool
 kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -307,6 +372,14 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
         if (z->mode == KVR_RELAY_VERIFY) {
             return kvr_relay_replay_verify(r, s, m);
+        }
+
+        /* What is known is more than a part of the engine's messages. */
+
+        if (m->seq != 0 && kvr_relay_replay_whole(s)) {
+            kvr_relay_source_short(r, s, KVR_RELAY_LATE);
+            kvr_relay_replay_done(r, s);
+            return false;
         }
 
         /* The log's tail, which another relay published, is better than
@@ -466,6 +539,9 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z = s->zmq;
 
+    z->unanswered = 0;
+    z->whole_ms = r->now_ms;
+
     if (z->hole) {
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
@@ -489,8 +565,16 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
     }
 
-    if (z->mode == KVR_RELAY_ZERO && z->answers == 0
-        && (s->known || !s->synced || (!s->at.whole && !z->unread)))
+    /* A replay that keeps nothing does not say that the engine holds nothing:
+       what is known stays. */
+
+    if (z->answers == 0 && kvr_relay_replay_whole(s)) {
+        kvr_relay_source_short(r, s, z->unread ? KVR_RELAY_UNREAD
+                                               : KVR_RELAY_HOLLOW);
+
+    } else if (z->mode == KVR_RELAY_ZERO && z->answers == 0
+               && (s->known || !s->synced
+                   || (!s->at.whole && !z->unread)))
     {
         kvr_relay_feed_rebuild(r, s);
 

@@ -134,6 +134,22 @@ kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
 
 
 void
+kvr_relay_source_silent(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why)
+{
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_SILENT, why);
+}
+
+
+void
+kvr_relay_source_short(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why)
+{
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_SHORT, why);
+}
+
+
+void
 kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why)
 {

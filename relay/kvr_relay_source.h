@@ -67,8 +67,8 @@ void kvr_relay_source_epoch(kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 
 /*
- * Gives the source an input of kvr_relay_step.h.  BROKEN, DOUBT and ENDED have
- * calls of their own, below, which write to the log.
+ * Gives the source an input of kvr_relay_step.h.  BROKEN, SILENT, SHORT, DOUBT
+ * and ENDED have calls of their own, below, which write to the log.
  */
 void kvr_relay_source_step(kvr_relay_source_t *s,
     kvr_relay_step_input_t input);
@@ -78,6 +78,16 @@ void kvr_relay_source_step(kvr_relay_source_t *s,
  * keeps `why`.
  */
 void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why);
+
+/*
+ * Gives the inputs SILENT and SHORT: some blocks of the engine are not known,
+ * because the replay has not answered, or does not have them any more.  The
+ * source keeps `why`.
+ */
+void kvr_relay_source_silent(kvr_relay_t *r, kvr_relay_source_t *s,
+    const char *why);
+void kvr_relay_source_short(kvr_relay_t *r, kvr_relay_source_t *s,
     const char *why);
 
 /*

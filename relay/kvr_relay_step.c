@@ -43,6 +43,7 @@ kvr_relay_step_next(kvr_relay_step_t at, kvr_relay_step_input_t input)
 
     case KVR_RELAY_STEP_BEGUN:
         at.whole = true;
+        at.unanswered = false;
 
         if (at.state != KVR_RELAY_STEP_AWAY) {
             at.state = KVR_RELAY_STEP_REBUILDING;
@@ -68,10 +69,21 @@ kvr_relay_step_next(kvr_relay_step_t at, kvr_relay_step_input_t input)
 
     case KVR_RELAY_STEP_CLEARED:
         at.whole = true;
+        at.unanswered = false;
         break;
 
     case KVR_RELAY_STEP_BROKEN:
         at.whole = false;
+        break;
+
+    case KVR_RELAY_STEP_SILENT:
+        at.whole = false;
+        at.unanswered = true;
+        break;
+
+    case KVR_RELAY_STEP_SHORT:
+        at.whole = false;
+        at.unanswered = false;
         break;
 
     default: /* KVR_RELAY_STEP_NEXT */

@@ -1,9 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Where a source is with its engine, and whether all that the engine holds is
- * known: a state, whole or not, and what each input makes of these.  No I/O,
- * no memory.
+ * Where a source is with its engine, whether all that the engine holds is
+ * known, and whether the engine still owes an answer: a state, whole or not,
+ * unanswered or not, and what each input makes of these.  No I/O, no memory.
  *
  *     AWAY         not connected
  *     VERIFYING    connected; the replay is asked whether the last message
@@ -18,22 +18,35 @@
  * Rows are inputs, columns the states above by their first letters; a dot is
  * no change.
  *
- *                A  V  R  C  I  U  whole
- *     REACHED    V  .  .  V  V  V    .    the connection is there
- *     GONE       .  A  A  A  A  A    .    it is lost
- *     LOST       .  .  .  .  C  C    .    a number is missing, and asked for
- *     FOUND      .  .  .  I  .  .    .    the replay had all that was missing
- *     OTHER      .  .  .  V  V  V    .    the last message is not the engine's
- *     BEGUN      .  R  .  R  R  R  true   nothing is known, all will follow
- *     ENDED      .  I  I  I  .  .    .    the replay has ended, however it did
- *     DOUBT      .  U  .  .  U  .    .    a message can't be read, or nothing
- *                                         tells what happened while away
- *     NEXT       .  .  .  .  .  I    .    the next number: nothing was lost
- *     CLEARED    .  .  .  .  .  I  true   the engine holds nothing
- *     BROKEN     .  .  .  .  .  I  false  something is missing for good
+ *                A  V  R  C  I  U  whole  unanswered
+ *     REACHED    V  .  .  V  V  V    .      .    the connection is there
+ *     GONE       .  A  A  A  A  A    .      .    the connection is lost
+ *     LOST       .  .  .  .  C  C    .      .    a number is missing, and is
+ *                                                asked for
+ *     FOUND      .  .  .  I  .  .    .      .    the replay had all that was
+ *                                                missing
+ *     OTHER      .  .  .  V  V  V    .      .    the last message is not the
+ *                                                engine's
+ *     BEGUN      .  R  .  R  R  R  true   false  nothing is known, all will
+ *                                                follow
+ *     ENDED      .  I  I  I  .  .    .      .    the replay has ended, however
+ *                                                it did
+ *     DOUBT      .  U  .  .  U  .    .      .    a message can't be read, or
+ *                                                nothing tells what happened
+ *                                                while away
+ *     NEXT       .  .  .  .  .  I    .      .    the next number: nothing was
+ *                                                lost
+ *     CLEARED    .  .  .  .  .  I  true   false  the engine holds nothing
+ *     BROKEN     .  .  .  .  .  I  false    .    something is missing
+ *     SILENT     .  .  .  .  .  I  false  true   something is missing: the
+ *                                                replay has not answered
+ *     SHORT      .  .  .  .  .  I  false  false  something is missing: the
+ *                                                replay has answered, and does
+ *                                                not have all
  *
  * Routers are told that the relay is complete while each source is IN_STEP and
- * whole.
+ * whole.  A source that is unanswered asks the replay for all that the engine
+ * holds, again and again, until one of the inputs above ends that.
  */
 
 
@@ -67,6 +80,8 @@ typedef enum {
     KVR_RELAY_STEP_NEXT,
     KVR_RELAY_STEP_CLEARED,
     KVR_RELAY_STEP_BROKEN,
+    KVR_RELAY_STEP_SILENT,
+    KVR_RELAY_STEP_SHORT,
     KVR_RELAY_STEP_INPUTS
 } kvr_relay_step_input_t;
 
@@ -76,6 +91,8 @@ typedef struct {
     bool                     whole;     /* all that the engine holds is known,
                                            as of the last message; UNREADABLE:
                                            if it is shown that none was lost */
+    bool                     unanswered;    /* the replay has not answered what
+                                           would have made it whole */
 } kvr_relay_step_t;
 
 

@@ -16,6 +16,7 @@
 #define KVR_RELAY_SILENT_MS    3000
 
 
+static void kvr_relay_zmq_whole(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_again(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -177,6 +178,11 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
     if (z->replay == NULL && z->mode == KVR_RELAY_LIVE
         && r->options.replay.n != 0)
     {
+        if (s->at.unanswered) {
+            kvr_relay_zmq_whole(r, s);
+            return;
+        }
+
         if (r->now_ms >= z->check_ms) {
             if (z->doubted || r->now_ms - s->heard_ms >= KVR_RELAY_CHECK_MS) {
                 kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY
@@ -188,6 +194,29 @@ kvr_relay_zmq_tick(kvr_relay_t *r, kvr_relay_source_t *s)
 
         kvr_relay_wake(r, z->check_ms);
     }
+}
+
+
+/* Asks for all that the engine holds, when it is time. */
+
+static void
+kvr_relay_zmq_whole(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (r->now_ms < z->whole_ms) {
+        kvr_relay_wake(r, z->whole_ms);
+        return;
+    }
+
+    kvr_relay_log(KVR_RELAY_INFO, "replay is asked again",
+                  "rank=%u unanswered=%u", s->index, z->unanswered);
+
+    z->whole_ms = r->now_ms + KVR_RELAY_WHOLE_MS;
+    z->check_ms = r->now_ms + KVR_RELAY_IDLE_MS;
+    kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
 }
 
 
@@ -335,6 +364,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
     z->has_live = false;
     z->overlap = 0;
     z->tries = 0;
+    z->unanswered = 0;
 
     if (r->options.replay.n != 0) {
         kvr_relay_replay_ask(r, s, s->known ? KVR_RELAY_VERIFY

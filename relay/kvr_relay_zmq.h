@@ -29,6 +29,9 @@
 #define KVR_RELAY_UNREAD       "the engine's messages can't be read"
 /* the replay is asked again so long after the engine was reached */
 #define KVR_RELAY_CHECK_MS     500
+/* The time until a question is asked again that had no answer doubles with
+   each one in a row, up to this. */
+#define KVR_RELAY_WHOLE_MS     300000
 
 
 typedef enum {
@@ -56,6 +59,10 @@ struct kvr_relay_zmq_s {
     bool                   reconnected;     /* may be another engine */
     uint32_t               answers;         /* messages of this replay */
     uint32_t               tries;           /* without any progress */
+    uint32_t               unanswered;      /* questions in a row that had no
+                                               answer */
+    uint64_t               whole_ms;        /* when to ask for all, if the
+                                               source is unanswered */
     bool                   hole;            /* it left some out */
     bool                   unread;          /* has some that can't be read, as
                                                had the last one */

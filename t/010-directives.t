@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 290;
+plan tests => repeat_each() * 292;
 
 run_tests();
 
@@ -34,7 +34,7 @@ __DATA__
     kv_router_zone    zone=main:16m;
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
                       frequency=1h30m model=llama/3.1-8b zone=other:8192k
-                      eagle=on;
+                      eagle=on unknown_model=404;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100 lora=sql,chat
@@ -279,7 +279,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl
+invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl, unknown_model
 
 
 
@@ -1357,3 +1357,11 @@ invalid parameter "capacity=0", it must be a number, or one of "k" or "m", from 
     kv_router_worker  main a 127.0.0.1:8000 capacity=1g;
 --- error_log
 invalid parameter "capacity=1g", it must be a number, or one of "k" or "m", from 1 to 1000000000
+
+
+
+=== TEST 136: a model that no worker serves goes to any or has the answer 404
+--- http_config
+    kv_router_zone  zone=main:8m unknown_model=500;
+--- error_log
+invalid parameter "unknown_model=500", it must be "any" or "404"

@@ -311,7 +311,7 @@ load: none
 --- script
             local prompt = client.tokens(1, 100000)
 
-            client.cache("w2", client.tokens(1, 50000))
+            client.cache("w2", client.tokens(1, 90000))
 
             local body = '{"prompt":' .. prompt .. ',"model":"m"}'
 
@@ -341,9 +341,9 @@ load: none
             client.idle()
 --- response_body
 588919
-a file: 200 w2/0 12500 of 12500 of 25000, overlap: w2 588919
-chunks: w2/0 12500 of 12500 of 25000, overlap
-late: w2/0 12500 of 12500 of 25000, overlap
+a file: 200 w2/0 22500 of 22500 of 25000, overlap: w2 588919
+chunks: w2/0 22500 of 22500 of 25000, overlap
+late: w2/0 22500 of 22500 of 25000, overlap
 load: none
 
 

@@ -29,11 +29,15 @@ our $Router = <<'_EOC_';
                      tokenizer = "none" })
         strict = require("resty.kv_router").new("main",
                                                 { tokenizer = "none", unknown_model = "404" })
+        zoned = require("resty.kv_router").new("refusing", { tokenizer = "none" })
+        lenient = require("resty.kv_router").new("refusing",
+                                                 { tokenizer = "none", unknown_model = "any" })
     }
 _EOC_
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
     kv_router_zone  zone=main:16m block_size=4;
+    kv_router_zone  zone=refusing:16m block_size=4 unknown_model=404;
 
 $Engines
 $Router
@@ -49,6 +53,16 @@ _EOC_
         access_by_lua_block  { router:access() }
         add_header           x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason" always;
         proxy_pass           http://engines/;
+    }
+
+    location /zoned/ {
+        access_by_lua_block  { zoned:access() }
+        content_by_lua_block { ngx.say("routed") }
+    }
+
+    location /lenient/ {
+        access_by_lua_block  { lenient:access() }
+        content_by_lua_block { ngx.say("routed") }
     }
 
     location /strict/ {
@@ -399,7 +413,16 @@ load: none
 === TEST 8: a model that nobody serves
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 model=base lora=sql;
+    kv_router_worker  refusing w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 model=base;
 --- script
+            local function of_zone(path, model)
+                local answer = ask("POST", path, '{"model":"' .. model
+                                   .. '","prompt":' .. ids .. "}")
+
+                ngx.print(path, " ", model, ": ", answer.status, " ",
+                          answer.body)
+            end
+
             local function try(path, model)
                 local answer = route(path, '{"model":"' .. model
                                      .. '","prompt":' .. ids .. "}", nil,
@@ -417,6 +440,11 @@ load: none
             route("/strict/completions", '{"prompt":[1]}', nil, "no model")
             ngx.say(client.stats().requests.by_reason.unknown_model, " refused")
 
+            -- what the zone says, and kv.new() overrides
+            of_zone("/zoned/v1/completions", "gpt")
+            of_zone("/zoned/v1/completions", "base")
+            of_zone("/lenient/v1/completions", "gpt")
+
             -- without any worker that is what is wrong
             ask("DELETE", "/kv/workers/w1")
             try("/strict/completions", "gpt")
@@ -429,6 +457,9 @@ load: none
 /strict/completions sql: 200 w1 0 of 2, no overlap
 no model: 200 ? 0 of 0, short
 1 refused
+/zoned/v1/completions gpt: 404 {"error":{"message":"the model does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}
+/zoned/v1/completions base: 200 routed
+/lenient/v1/completions gpt: 200 routed
 /strict/completions gpt: 503 -
 {"error":{"message":"no worker is available","type":"service_unavailable","param":null,"code":"no_worker"}}
 load: none

@@ -83,7 +83,7 @@ local SETTINGS = {
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
     max_tries = { type = "number", default = 2, max = 100, integer = true },
-    unknown_model = { type = "string", default = "any" },
+    unknown_model = { type = "string", words = { "any", "404" } },
     pin = { type = "boolean", default = false },
     explain = { default = false },
     queue = { type = "number", default = 0, max = 100000, integer = true },
@@ -207,7 +207,8 @@ end
 --     overload_status    the answer to one that can't wait, or waited in vain
 --                        (503)
 --     unknown_model      a request for a model that no worker serves: "any": goes
---                        to any worker; "404": has this answer ("any")
+--                        to any worker; "404": has this answer (what the zone
+--                        has, see kv_router_zone)
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
 --     explain            true: a request with the header x-kv-explain: 1 has
@@ -253,15 +254,12 @@ function _M.new(zone_name, opts)
         end
     end
 
-    if conf.unknown_model ~= "any" and conf.unknown_model ~= "404" then
-        not_made(zone_name, '"unknown_model" must be "any" or "404", not "'
-                          .. conf.unknown_model .. '"')
-    end
+    local unknown = conf.unknown_model
 
     times.policy(zone_name, chosen.name, conf.policy_conf)
 
     return setmetatable({ name = zone_name, policy = chosen,
-                          refuses_models = conf.unknown_model == "404",
+                          refuses_models = unknown and unknown == "404",
                           tokenizer = asker, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           unserved = {}, nunserved = 0,
@@ -290,6 +288,10 @@ local function zone_of(self)
         zone = lib.zone(self.name)
         self.zone = zone
         self.engine = engines.engine(zone)
+
+        if self.refuses_models == nil then
+            self.refuses_models = engines.refuses_models(zone)
+        end
 
         -- there are routers that a process knows by their requests alone
         if self.tokenizer and not self.tokenizer.explicit then

@@ -178,8 +178,8 @@ ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
         ngx_http_kv_router_consumer_drop(c);
 
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
-                      "kv_router zone \"%V\": lease is released",
-                      &zone->name);
+                      "kv_router zone \"%V\": this process no longer "
+                      "applies events", &zone->name);
     }
 
     kvr_router_lease_release(&zone->router);

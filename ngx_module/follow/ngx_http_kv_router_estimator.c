@@ -290,7 +290,7 @@ ngx_http_kv_router_estimator_lease(ngx_http_kv_router_estimator_t *e)
 
         if (zone->redis == NULL) {
             ngx_log_error(NGX_LOG_INFO, e->log, 0,
-                          "kv_router zone \"%V\": lease is taken, for "
+                          "kv_router zone \"%V\": this process now applies "
                           "estimates", &zone->name);
         }
     }

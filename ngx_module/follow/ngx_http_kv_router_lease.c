@@ -98,11 +98,12 @@ ngx_http_kv_router_lease_taken(ngx_http_kv_router_zone_t *zone, uint32_t shard)
 {
     if (zone->params.shards == 1) {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": lease is taken", &zone->name);
+                      "kv_router zone \"%V\": this process now applies "
+                      "events", &zone->name);
         return;
     }
 
     ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": lease of shard %uD is taken",
-                  &zone->name, shard);
+                  "kv_router zone \"%V\": this process now applies events of "
+                  "shard %uD", &zone->name, shard);
 }

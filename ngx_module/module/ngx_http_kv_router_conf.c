@@ -44,6 +44,15 @@ static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
 };
 
 
+/* the values of refuses_models */
+
+static const ngx_conf_enum_t  ngx_http_kv_router_unknown_models[] = {
+    { ngx_string("any"), 0 },
+    { ngx_string("404"), 1 },
+    { ngx_null_string, 0 }
+};
+
+
 /* the values of events_off */
 
 static const ngx_conf_enum_t  ngx_http_kv_router_events_words[] = {
@@ -97,6 +106,9 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
 
     { ngx_string("ttl"), NGX_HTTP_KV_ROUTER_SEC,
       at(params.ttl), 1, INT32_MAX, NULL, 0 },
+
+    { ngx_string("unknown_model"), NGX_HTTP_KV_ROUTER_WORD,
+      at(refuses_models), 0, 0, ngx_http_kv_router_unknown_models, 0 },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };

@@ -114,6 +114,10 @@ typedef struct {
     ngx_uint_t                      max_tokens;/* of a prompt */
     size_t                          max_body;  /* bytes that are scanned */
     ngx_uint_t                      max_active;/* requests; 0: no bound */
+    ngx_uint_t                      refuses_models; /* 1: a request for a model
+                                                  that no worker serves has the
+                                                  answer 404, unless kv.new()
+                                                  says otherwise */
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
 

@@ -204,8 +204,8 @@ ngx_http_kv_router_table_workers(ngx_http_kv_router_zone_t *zone,
                                      "<th class=\"n\">in prefill"
                                      "<th class=\"n\">prefill tokens"
                                      "<th class=\"n\">decode blocks"
-                                     "<th class=\"n\">tokens predicted"
-                                     "<th class=\"n\">cached"
+                                     "<th class=\"n\">expected cached tokens"
+                                     "<th class=\"n\">reported by engine"
                                      "<th>watchdog<th>\n");
 
     n = kvr_router_workers(&zone->router);

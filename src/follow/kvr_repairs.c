@@ -257,8 +257,8 @@ kvr_repairs_done(kvr_repairs_t *s, kvr_repair_t *r, const kvr_turn_t *turn)
     kvr_repair_stop(r);
 
     if (s->nactive == 0 && s->nwanted == 0 && s->repaired + s->unrepaired) {
-        kvr_tell(s->env.tell, KVR_LOG_NOTICE, "repair of %u workers finished, "
-                 "%u with messages lost", s->repaired + s->unrepaired,
+        kvr_tell(s->env.tell, KVR_LOG_NOTICE, "workers resynchronized: %u, "
+                 "with lost events: %u", s->repaired + s->unrepaired,
                  s->unrepaired);
 
         s->repaired = 0;

@@ -11,7 +11,7 @@
 #include "kvr_positional.h"
 
 
-/* Shares of the memory, in 256ths: see the zone-size table in README. */
+/* Shares of the memory, in 256ths: see Limits in docs/operations.md. */
 #define KVR_POSITIONAL_HANDLES_SHARE  64
 #define KVR_POSITIONAL_PLACES_SHARE   32
 

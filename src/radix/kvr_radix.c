@@ -55,7 +55,7 @@
 #include "kvr_radix_words.h"
 
 
-/* Shares of the memory, in 256ths: see the zone-size table in README. */
+/* Shares of the memory, in 256ths: see Limits in docs/operations.md. */
 #define KVR_RADIX_HANDLES_SHARE   106
 #define KVR_RADIX_CHILDREN_SHARE  10
 

@@ -30,7 +30,7 @@
 #define KVR_KEY_ASK       "kv-snap-ask"
 #define KVR_KEY_LEASE     "kv-lease"
 
-/* The default prefix of a channel's name: see channel= of README. */
+/* The default prefix of a channel's name: see channel= of kv_router_redis. */
 #define KVR_CHANNEL       "kv-events:"
 
 /* The only field of a log's entries: the message. */

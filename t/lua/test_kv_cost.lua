@@ -257,7 +257,7 @@ local weighed = { dynamo = false, prefill_load_scale = 1, churn = 1 }
 near_cost(2 + 6 * 1.5 + 5,
           "churn makes dear what is to be prefilled, not what waits",
           worn, isl160, weighed)
-near_cost(2 + 6 * 1.2 + 5, "its weight is 0.4", worn, isl160, ours)
+near_cost(2 + 6 * 1.4 + 5, "its weight is 0.8", worn, isl160, ours)
 near_cost(2 + 6 + 5, "churn = 0 does without", worn, isl160,
           { dynamo = false, prefill_load_scale = 1, churn = 0 })
 near_cost(2 + 6 + 5, "and so does dynamo = true", worn, isl160)
@@ -270,10 +270,10 @@ near_cost(10 * 0.25, "a worker that stored nothing is less dear",
 near_cost(10, "what a few prompts stored hardly counts",
           { { churn = 0 }, { churn = 1e-9 } }, isl160, weighed)
 
-is(choice(kv_cost.new(), ctx({ { churn = 1e9, device = 501, host = 501,
-                                 disk = 501 }, {}, {}, {} },
+is(choice(kv_cost.new(), ctx({ { churn = 1e9, device = 860, host = 860,
+                                 disk = 860 }, {}, {}, {} },
                              { prompt_tokens = 16000, prompt_blocks = 1000 })),
-   1, "a worker with more than half of a prompt keeps it, whatever the churn")
+   1, "a worker with nearly all of a prompt keeps it, whatever the churn")
 
 
 -- ---- the choice -------------------------------------------------------------

@@ -583,6 +583,18 @@ reset { unserved = true }
 router:access()
 is(fake.exited, nil, "a model that nobody serves: any worker may have it")
 
+fake.c.refuses_models = function() return 1 end
+
+reset { unserved = true }
+kv.new("main"):access()
+is(fake.exited, 404, "a model that nobody serves: refused where the zone says so")
+
+reset { unserved = true }
+kv.new("main", { unknown_model = "any" }):access()
+is(fake.exited, nil, "a model that nobody serves: kv.new() overrides the zone")
+
+fake.c.refuses_models = function() return 0 end
+
 local told = {}
 
 for i = 1, 40 do

@@ -14,6 +14,9 @@ local figures = require "resty.kv_router.simulate.figures"
 local index = require "resty.kv_router.simulate.index"
 local new_engine = require "resty.kv_router.simulate.engine".new
 local new_random = require "resty.kv_router.random".new
+local new_stream = require "resty.kv_router.simulate.stream".new
+local plot = require "resty.kv_router.simulate.plot"
+local sensitivity = require "resty.kv_router.simulate.sensitivity"
 local sglang = require "resty.kv_router.simulate.sglang_cache"
 local vllm = require "resty.kv_router.simulate.vllm_cache"
 local workload = require "resty.kv_router.simulate.workload"
@@ -275,6 +278,70 @@ is(first.ends + second.ends, 2, "and ends, too")
 is(first.firsts + second.firsts, 2, "with one first token each")
 
 
+do
+    local busy = engine(9, 100)
+
+    first, second = asked(1, 60, 20), asked(1000, 120, 20)
+    busy:submit(first)
+    busy:submit(second)
+    busy:step()
+    is(#busy:requests(), 2, "an engine tells the requests that have not ended")
+    ok(busy:requests()[1] == first, "those that run come first")
+end
+
+
+-- ---- a stream of messages ---------------------------------------------------
+
+do
+    local planned, applied, trusted = {}, {}, {}
+    local draws = { 1, 0, 1, 1, 0, 1 }
+    local stream = new_stream({
+        delay = 2, loss = 0.5, repair = 10,
+        random = function() return table.remove(draws, 1) end,
+    }, function(at, act, what)
+        planned[#planned + 1] = { at = at, act = act, what = what }
+    end, function(message)
+        applied[#applied + 1] = message
+    end, function(exact)
+        trusted[#trusted + 1] = tostring(exact)
+    end)
+
+    local function come(i)
+        stream:deliver(planned[i].what, planned[i].at)
+    end
+
+    for number = 1, 4 do
+        stream:send("m" .. number, 100 + number)
+    end
+
+    is(planned[1].at, 103, "a message takes its time")
+    is(planned[2].at, 105, "a heartbeat comes later than the lost message")
+    is(stream.lost, 1, "one message was lost")
+    come(1)
+    is(table.concat(applied, " "), "m1", "a message is applied when it comes")
+    come(3)
+    is(table.concat(trusted, " "), "false", "a gap: the view is not exact")
+    come(2)
+    come(4)
+    is(#applied, 1, "messages wait for the repair")
+    is(#planned, 5, "there is one repair")
+    is(planned[5].at, 115, "which takes its time")
+    stream:repair()
+    is(table.concat(applied, " "), "m1 m2 m3 m4",
+       "the repair applies all, in their order")
+    is(table.concat(trusted, " "), "false true", "and the view is exact")
+    stream:send("m5", 120)
+    come(6)
+    is(table.concat(trusted, " "), "false true false",
+       "a heartbeat shows the loss of the last message")
+    stream:repair()
+    is(applied[5], "m5", "which the repair finds")
+    stream:send("m6", 140)
+    come(8)
+    is(applied[6], "m6", "and the stream goes on")
+end
+
+
 -- ---- a whole run ------------------------------------------------------------
 
 -- the engines' caches, and what the index says of them when a policy is asked
@@ -301,7 +368,8 @@ local function run(options)
                    times = { base = 4e-3, prefill = 3.5e-5,
                              prefill_context = 1.5e-9, decode = 3e-5,
                              decode_context = 4e-8 },
-                   routers = 1, event_delay = 0, seed = 1,
+                   routers = 1, event_delay = 0, event_loss = 0,
+                   repair_delay = 1, restart_time = 20, seed = 1,
                    policy = { name = "kv_cost" } }
 
     for key, value in pairs(options or {}) do
@@ -374,6 +442,72 @@ local late = run { event_delay = 5 }
 ok(late.had < one.had, "events that are late cost hits")
 ok(run({ routers = 4 }).requests >= 400, "four routers share the work")
 
+local lossy = run { event_loss = 0.5, repair_delay = 30 }
+
+ok(lossy.lost > 0 and one.lost == 0, "messages get lost: " .. lossy.lost)
+ok(lossy.had < one.had, "messages that get lost cost hits")
+is(lossy.unfinished, 0, "and every request ends")
+
+do
+    local fastest, queued, waiting = 0, 0, 0
+    local policy = {
+        name = "watching",
+        pick = function(_, ctx)
+            for i = 1, #ctx.candidates do
+                local c = ctx.candidates[i]
+
+                fastest = math.max(fastest, c.prefill_tps)
+                queued = queued + (c.prefill_tokens > 0 and 1 or 0)
+                waiting = waiting + (c.active_prefills > 0 and 1 or 0)
+            end
+
+            return least.pick(least, ctx)
+        end,
+    }
+    local told = run { policy = { name = policy }, requests = 1000 }
+
+    is(told.faults, 0, "speeds: the policy works")
+    near(fastest, 1 / 3.5e-5, 0.5 / 3.5e-5,
+         "the router measures how fast engines prefill")
+    ok(waiting >= queued and queued > 0, "prompts wait to be prefilled")
+end
+
+do
+    local fewest, unsure = 4, 0
+    local policy = {
+        name = "watching",
+        pick = function(_, ctx)
+            fewest = math.min(fewest, #ctx.candidates)
+
+            for i = 1, #ctx.candidates do
+                if ctx.candidates[i].confidence == "SYNCING" then
+                    unsure = unsure + 1
+                end
+            end
+
+            return least.pick(least, ctx)
+        end,
+    }
+    local options = { restart = 60, event_delay = 0.1, event_loss = 0.1,
+                      routers = 2, policy = { name = policy } }
+    local told = run(options)
+
+    is(told.faults, 0, "restarts: the policy works")
+    ok(told.restarts > 0 and told.failed > 0, "engines restart ("
+       .. told.restarts .. ") and fail requests (" .. told.failed .. ")")
+    is(told.unfinished, 0, "every request that failed ends after all")
+    is(#told.ttfts, told.requests, "with one time to first token")
+    ok(fewest >= 1 and fewest < 4, "an engine that is away is no candidate")
+    ok(unsure > 0, "a view with a gap is SYNCING")
+    is(told.failed, run(options).failed, "the same seed, the same restarts")
+
+    local restarted = run { restart = 60 }
+
+    ok(restarted.had < one.had, "an engine that restarts has lost its cache")
+    near(restarted.had, restarted.predicted, 0.05,
+         "and its view is emptied with it")
+end
+
 for _, kind in ipairs(workload.KINDS) do
     local told = run { kind = kind, blocks = 20000, requests = 60 }
 
@@ -382,7 +516,7 @@ end
 
 is(select(2, workload.draw("tea", 1, SIZE, 1)),
    'there is no workload "tea"; there are: agents, batch, burst, chat, rag, '
-   .. "shared", "an unknown workload is told")
+   .. "shared, surge", "an unknown workload is told")
 
 
 -- ---- figures ----------------------------------------------------------------
@@ -393,5 +527,86 @@ is(mean, 2, "the mean")
 near(half, 4.30 / math.sqrt(3), 1e-9, "and the half of its 95 % interval")
 is(figures.percentile({ 1, 2, 3, 4 }, 50), 2, "a percentile is one of the list")
 is(figures.percentile({ 1, 2, 3, 4 }, 99), 4, "the largest one at the end")
+
+
+
+-- ---- plots ------------------------------------------------------------------
+
+do
+    local drawn = plot.dots("a < b", {
+        { "chat", { { "kv_cost", 2, 1, 4 }, { "p2c", 8, 8, 16 } } } })
+    local xs, bounds, ticks = {}, {}, {}
+
+    for x in drawn:gmatch('<circle cx="([%d.]+)"') do
+        xs[#xs + 1] = tonumber(x)
+    end
+
+    for from, to in drawn:gmatch('<line x1="([%d.]+)" x2="([%d.]+)"[^>]*'
+                                 .. 'stroke%-width')
+    do
+        bounds[#bounds + 1] = to - from
+    end
+
+    for tick in drawn:gmatch('middle">(%d+)<') do
+        ticks[#ticks + 1] = tick
+    end
+
+    is(#xs, 2, "a dot for each policy")
+    near((xs[2] - xs[1]) / (bounds[1] / 2), 2, 1e-2,
+         "the axis is logarithmic: from 2 to 8 is as far as from 1 to 4")
+    near(bounds[1] / bounds[2], 2, 1e-2, "and so are the bounds")
+    is(table.concat(ticks, " "), "1 2 5 10", "with ticks between the bounds")
+    ok(drawn:find("a &lt; b", 1, true), "a title is text")
+end
+
+
+-- ---- sensitivity ------------------------------------------------------------
+
+do
+    local times = { base = 1, decode = 2, decode_context = 4 }
+    local variants = sensitivity.variants(times)
+    local told = {}
+
+    for i, it in ipairs(variants) do
+        told[i] = it.times.decode .. " " .. it.times.decode_context .. " "
+                  .. it.times.base
+    end
+
+    is(table.concat(told, ", "), "1 2 1, 1 8 1, 4 2 1, 4 8 1",
+       "both times are halved and doubled, and no other one")
+    is(times.decode, 2, "the assumed times stay")
+
+    -- TTFT p90 of two seeds, for each policy
+    local function runs(...)
+        local list = {}
+
+        for i, pair in ipairs { ... } do
+            list[i] = { { ttft_p90 = pair[1] }, { ttft_p90 = pair[2] } }
+        end
+
+        return list
+    end
+
+    local usual = runs({ 2, 2 }, { 1, 1.01 }, { 3, 0.8 }, { 8, 8 })
+    local drawn, compared = sensitivity.conclusions {
+        usual, usual, runs({ 2, 2 }, { 2.1, 2.1 }, { 3, 3 }, { 8, 8 }),
+        runs({ 2, 2 }, { 1, 1 }, { 3, 3 }, { 9, 2 }), usual,
+    }
+    local texts = {}
+
+    for i, it in ipairs(drawn) do
+        texts[i] = it.lower .. "<" .. it.higher .. " " .. it.verdict
+    end
+
+    is(compared, 6, "all pairs of policies are compared")
+    is(table.concat(texts, ", "),
+       "2<1 changes, 1<4 is open, 2<4 is open",
+       "an interval that has 1 in it is no conclusion, or an open one; an "
+       .. "order that turns changes")
+    near(drawn[2].ratio, 0.25, 1e-9, "the ratio is told")
+
+    drawn = sensitivity.conclusions { usual, usual, usual, usual, usual }
+    is(drawn[1].verdict, "holds", "what is always so holds")
+end
 
 tap.done()

@@ -6,6 +6,7 @@ removed and purged; and the way of a new user, timed.  TAP.
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -15,10 +16,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "demo"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "t/system"),
+                str(Path(__file__).resolve().parent)]
 
 # pylint: disable=wrong-import-position
 import tap                                                      # noqa: E402
+from agreement import agreement                                 # noqa: E402
 from processes import free_port, wait_until                     # noqa: E402
 from root import Root, can_be_made                              # noqa: E402
 from worker import Worker                                       # noqa: E402
@@ -85,16 +88,19 @@ def routed(root, name, folder):
             return root.run("sh", "-ec", line.replace(
                 "127.0.0.1:8080", f"127.0.0.1:{port}"))[1]
 
+        wait_until("the sizes of the caches are known", lambda: all(
+            worker["estimates"][0]["source"] == "scraped" for worker in
+            json.loads(ask("curl -s http://127.0.0.1:8080/status"))["workers"]))
         for line in chats[:-1]:
             assert "choices" in ask(line), log.read_text()
 
         def overlap():
-            cached = re.search(r'"cached_tokens": *(\d+)', ask(chats[-1]))
-            last = (log.read_text().splitlines() or [""])[-1]
-            found = re.search(r"chat/completions .* overlap=[1-9]", last)
-            assert not found or int(cached[1]) > 0, (last, cached)
-            return found and f"{last} cached_tokens={cached[1]}"
-        return wait_until("a request that is routed by overlap", overlap)
+            ask(chats[-1])
+            lines = [line for line in log.read_text().splitlines()
+                     if re.search(r"/chat/.* overlap=[1-9]", line)]
+            return lines and lines[-1]
+        line = wait_until("a request that is routed by overlap", overlap)
+        return line, agreement(line)
     finally:
         if begun:
             pid = root.path / "run/nginx.pid"
@@ -122,9 +128,10 @@ def a_user_gets_there():
                      cwd="/root/nginx-kv-router")
     installed = time.monotonic() - begun
     packages["bookworm"] = built(user)
-    line = routed(user, "user", "/root/nginx-kv-router")
+    line, (overlap, cached) = routed(user, "user", "/root/nginx-kv-router")
     print(f"# {installed:.0f} s to install, {time.monotonic() - begun:.0f} s "
-          f"to a request that was routed by overlap:\n# {line}")
+          f"to a request that was routed by overlap:\n# {line}\n"
+          f"# overlap: {overlap} tokens, cached by the engine: {cached}")
     confidence = re.search("confidence=([A-Z]+)", line)[1]
     print(f"# {confidence}: " + (
         "the next step is a kv-relay beside each engine, and a Redis"

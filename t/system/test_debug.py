@@ -112,7 +112,7 @@ def a_connection_tells_its_states():
     at.stage.wait_subscribed()
     url = r'redis://\*\*\*@127\.0\.0\.1:\d+'
     at.story(
-        r'zone "main": lease is taken',
+        r'zone "main": this process now applies events',
         rf'zone "main": redis events: connects to "{url}" at 127\.0\.0\.1:',
         r'redis events: connected',
         r'redis events: logs in, user "", a password, database 0',
@@ -123,7 +123,7 @@ def a_connection_tells_its_states():
         r'poll 1 of the members begins',
         r'poll 1 of the members ends: 0 known, 0 newly absent',
         r'leases of shards 1 are held')
-    at.story(r'repair of 3 workers finished, 0 with messages lost')
+    at.story(r'workers resynchronized: 3, with lost events: 0')
 
 
 def a_repair_tells_its_steps():

@@ -28,6 +28,7 @@ import tap                                                  # noqa: E402
 from processes import (Process, WAIT_SECONDS, free_port,    # noqa: E402
                        wait_until)
 from worker import Worker                                   # noqa: E402
+from agreement import agreement                             # noqa: E402
 
 BUILD = Path(os.environ.get("KVR_BUILD", ROOT / "build")).resolve()
 MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
@@ -345,10 +346,12 @@ def failures_are_named():
 def links_lead_somewhere():
     """every link of every page leads to a file and a heading that are there"""
     anchors, wrong, seen = {}, [], 0
-    for path in ROOT.rglob("*.md"):
-        if "build" not in path.relative_to(ROOT).parts:
-            anchors[path] = {anchor(line) for mark, line
-                             in lines(path.read_text()) if mark}
+    rooms = [path for path in ROOT.iterdir()
+             if path.is_dir() and path.name not in ("build", ".git")]
+    for path in [*ROOT.glob("*.md"), *(page for room in rooms
+                                       for page in room.rglob("*.md"))]:
+        anchors[path] = {anchor(line) for mark, line
+                         in lines(path.read_text()) if mark}
     for path in anchors:
         for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
             if re.match("[a-z]+:", link):
@@ -374,7 +377,7 @@ def messages_are_sorted():
 
 
 def sentences_are_short():
-    """sentences of the pages have 20 words on average, or fewer"""
+    """sentences of each page have 20 words on average, or fewer"""
     page = at.directory / "sentences.md"
     page.write_text("# A title of no account\n\nOne two three. Four (five) "
                     "six seven,\neight nine? `ten` eleven\n\n| a | b |\n\n"
@@ -385,8 +388,11 @@ def sentences_are_short():
                               capture_output=True, text=True).stdout
     assert "    4 sentences,  3.2 words,  0.0 % over 25" in counted(page), \
         counted(page)
-    told = counted(*(ROOT / name for name in PAGES)).splitlines()[-1]
-    assert float(re.search(r"([\d.]+) words", told)[1]) <= 20, told
+    rooms = [ROOT / room / "README.md" for room in ("relay", "demo", "bench")]
+    told = counted(*(ROOT / name for name in PAGES), *rooms).splitlines()
+    assert len(told) == len(PAGES) + len(rooms) + 1, told
+    for line in told:
+        assert float(re.search(r"([\d.]+) words", line)[1]) <= 20, line
 
 
 def the_quick_start_is_accepted():
@@ -415,6 +421,9 @@ def nginx_alone_is_accepted():
 def nginx_alone_runs():
     """nginx alone sends a chat that goes on where its beginning went"""
     at.run(events=False)
+    wait_until("the sizes of the caches are known", lambda: all(
+        worker["estimates"][0]["source"] == "scraped"
+        for worker in at.json("GET", "/status")["workers"]))
     first, second = commands("Quick start")
     workers = []
     for overlap, command in (("0", first), ("[1-9][0-9]*", second)):
@@ -428,6 +437,15 @@ def nginx_alone_runs():
         wait_until("the estimate knows of it", lambda: at.json(
             "GET", "/status")["routed"]["unread"] == 0)
     assert workers[0] == workers[1], workers
+    agreement(line)
+    ids = commands("Synopsis")[2]
+    for command, is_there in ((second, True), (ids, False), (ids, True)):
+        at.json(*command)
+        at.logged(f"POST {command[1]} ")
+        if is_there:
+            agreement(at.log.read_text().splitlines()[-1])
+        wait_until("the estimate knows of it", lambda: at.json(
+            "GET", "/status")["routed"]["unread"] == 0)
     at.end()
 
 

@@ -48,6 +48,44 @@ class Replays(test_relay.Tests):
         self.comes(relay)
         self.is_complete(relay)
 
+    def silent_once(self):
+        """a question that had no answer is asked again, and nothing is lost"""
+        engine = self.engine()
+        relay = self.settled(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        self.is_complete(relay)
+        engine.mute = True
+        engine.send(removed([1]), lost=True)
+        engine.send(stored([2]))
+        relay.wait_for("replay is asked again")
+        engine.mute = False             # the question may have come before
+        self.comes(relay, 2)
+        self.is_complete(relay)
+        assert relay.metric("replays_unanswered_total") >= 1
+        assert relay.metric("engine_restarts_total") == 0
+
+    def silent_for_long(self):
+        """nor when the engine's messages went on meanwhile"""
+        engine = self.engine()
+        relay = self.settled(engine)
+        engine.send(stored([1]))
+        self.comes(relay, 1)
+        engine.mute = True
+        engine.send(removed([1]), lost=True)
+        engine.send(stored([2]))
+        self.comes(relay, 1, 2)
+        self._lacks(relay, "answer")
+        engine.send(stored([3], 2))
+        self.comes(relay, 1, 2, 3)
+        engine.mute = False
+        self.comes(relay, 2, 3)
+        self.is_complete(relay)
+        engine.send(stored([4], 3))
+        self.comes(relay, 2, 3, 4)
+        self.is_complete(relay)
+        assert relay.metric("engine_restarts_total") == 0
+
     def mute_when_anew(self):
         """nor while an engine that counts anew is asked since when"""
         engine = self.engine(topic=EPOCH + b"aaa")

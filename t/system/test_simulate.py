@@ -1,18 +1,21 @@
 #!/usr/bin/python3
 """kv-simulate, as a user runs it; TAP."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "demo"))
+from stage import NOBODY, ROOT, Stage, tap, wait_until
 
-import tap                                                  # noqa: E402
+sys.path.insert(0, str(ROOT / "bench"))
+
+import matrix                                               # noqa: E402
 
 SIMULATE = ROOT / "util" / "kv-simulate"
 BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build").resolve()
@@ -76,6 +79,88 @@ def results_are_files():
     assert status == 0 and "0.00 points" in out, out
 
 
+def events_get_lost_and_engines_restart():
+    """--event-loss and --restart are in the parameters, and are counted"""
+    status, out, err = simulate(
+        *SMALL, "--policy", "kv_cost", "--event-loss", 0.1,
+        "--repair-delay", 500, "--restart", 30, "--restart-time", 5,
+        "--json", "lossy.json")
+    assert status == 0, err
+    told = json.loads((at / "lossy.json").read_text())
+    wanted = {"event-loss": 0.1, "repair-delay": 500, "restart": 30,
+              "restart-time": 5}
+    assert wanted.items() <= told["parameters"].items(), told["parameters"]
+    for seed in told["runs"][0]["seeds"]:
+        assert seed["lost"] > 0 and seed["restarts"] > 0, seed
+    assert "| failed" in out, out
+
+
+def conclusions_are_tried_with_other_times():
+    """--sensitivity: four tables more, and what becomes of each order"""
+    status, out, err = simulate(
+        *SMALL, "--policy", "kv_cost", "--policy", "round_robin",
+        "--sensitivity", "--seeds", 4, "--json", "sensitivity.json")
+    assert status == 0, err
+    assert out.count("| policy ") == 5, out
+    assert "Pairs of policies: 1, conclusions: 1, of which hold: 1" in out, out
+    row = [cell.strip() for cell in out.splitlines()[-1].split("|")]
+    assert row[1:3] == ["kv_cost", "round_robin"] and row[-2] == "holds", out
+    variants = json.loads((at / "sensitivity.json").read_text())["sensitivity"]
+    assert sorted(variant["times"]["decode"] for variant in variants) \
+        == [1.5e-5, 1.5e-5, 6e-5, 6e-5]
+    assert all(len(variant["runs"][1]["seeds"]) == 4 for variant in variants)
+    status, _, err = simulate("--sensitivity", "--seeds", 1)
+    assert status == 2 and "--sensitivity needs at least 2 seeds" in err, err
+
+
+def what_everybody_asks_for_spreads():
+    """where the longest match always wins, one worker gets all requests of a
+    prefix that everybody asks for; by kv_cost it spreads by itself"""
+    status, _, err = simulate(
+        "--workload", "surge", "--load", 0.2, "--requests", 1500, "--seeds", 2,
+        "--policy", "kv_cost", "--policy", "cache_aware",
+        "--json", "surge.json")
+    assert status == 0, err
+    for ours, longest in zip(*(run["seeds"] for run in json.loads(
+            (at / "surge.json").read_text())["runs"])):
+        assert longest["spirals"] >= 1 and longest["worst_share"] == 8, longest
+        assert ours["spirals"] == 0 and ours["worst_share"] < 5, ours
+        assert 50 * ours["ttft_p90"] < longest["ttft_p90"], (ours, longest)
+
+
+def a_matrix_is_printed_and_drawn():
+    """matrix.py has tables, plots and conclusions of all cells, and fails
+    when one is missing"""
+    status, _, err = simulate(
+        "--requests", 60, "--seeds", 3, "--workers", 3, "--blocks", 800,
+        "--sensitivity", "--json", "cell.json",
+        *(word for policy in matrix.POLICIES for word in ("--policy", policy)))
+    assert status == 0, err
+    cells = at / "results" / "sensitivity-101-3"
+    cells.mkdir(parents=True)
+    for cell in matrix.cells(True):
+        (cells / f"{matrix.name_of(cell)}.json").symlink_to(at / "cell.json")
+
+    def printed():
+        return subprocess.run(
+            [ROOT / "bench" / "matrix.py", "--sensitivity", "--print",
+             "--results", at / "results", "--plot", at / "plots"],
+            capture_output=True, text=True, timeout=HANGS, check=False)
+
+    done = printed()
+    assert "24 of 24 cells, 3 seeds" in done.stdout, done.stderr
+    assert "| chat | `lmetric` |" in done.stdout, done.stdout
+    assert "No results" not in done.stdout, done.stdout
+    for plot in ("regret", "ladder", "ttft"):
+        drawn = xml.etree.ElementTree.parse(at / "plots" / f"value-{plot}.svg")
+        assert len(drawn.getroot()) > 40, plot
+    gone = sorted(cells.iterdir())[0]
+    gone.unlink()
+    done = printed()
+    assert done.returncode == 1, done.stdout
+    assert f"No results: {gone.stem}." in done.stdout, done.stdout
+
+
 def own_policies_are_found():
     """a policy of one's own is found by LUA_PATH, and one that fails told"""
     (at / "acme.lua").write_text(
@@ -113,6 +198,42 @@ def traces_are_read():
         trace.write('{"timestamp": 3}\n')
     status, _, err = simulate("--trace", at / "trace")
     assert status == 2 and "trace:4: neither" in err, err
+    (at / "without").write_text('{"at":1.5,"hashes":"-"}\n')
+    status, _, err = simulate("--trace", at / "without")
+    assert status == 2 and "no line has hashes of a prompt" in err, err
+
+
+def logs_of_nginx_are_read():
+    """nginx writes a trace by the log_format of the documentation"""
+    page = (ROOT / "docs" / "kv-simulate.md").read_text()
+    log_format = re.search(r"^log_format +trace .*?;$", page, re.M | re.S)[0]
+
+    class Logging(Stage):
+        """nginx logs a trace."""
+
+        def _write_conf(self, *args):
+            super()._write_conf(*args)
+            path = self.directory / "nginx.conf"
+            path.write_text(path.read_text().replace(
+                "http {", f"http {{ {log_format}", 1).replace(
+                    "access.log routing", "trace.log trace"))
+
+    with Logging("simulate") as stage:
+        stage.start_nginx({"w0": NOBODY})
+        for body in ({"prompt": list(range(100))},
+                     {"prompt": list(range(64)) + [7] * 40},
+                     {"prompt": "a text whose tokens nobody knows"}):
+            with contextlib.suppress(OSError):      # no engine is there
+                stage.call("POST", "/v1/completions", body)
+        log = stage.directory / "trace.log"
+        wait_until("three requests are logged",
+                   lambda: log.read_text().count("\n") == 3)
+        status, out, err = simulate("--trace", log, "--seeds", 1,
+                                    "--policy", "kv_cost")
+    assert status == 0, err
+    assert "trace.log: left out 1 lines without hashes" in err, err
+    shared = 64 / (6 * 16 + 8 + 6 * 16 + 8)
+    assert f"bound: {shared:.1%}".replace("%", " %") in out, out
 
 
 def mistakes_are_told():
@@ -123,6 +244,8 @@ def mistakes_are_told():
             (("--policy", "kv_cost={ x"), "no Lua table"),
             (("--policy", "kv_cost={ xyz = 1 }"), 'unknown setting "xyz"'),
             (("--workers", "0"), "--workers must be a whole number from 1"),
+            (("--event-loss", "2"), "--event-loss must be a number from 0 to 1"),
+            (("--restart", "9", "--workers", "1"), "at least 2 workers"),
             (("--wrkers", "3"), "there is no option --wrkers"),
             (("--seeds",), "--seeds needs a value"),
             (("--engine", "trtllm"), "--engine must be vllm or sglang"),
@@ -142,7 +265,11 @@ def main():
         at = Path(directory)
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
-            own_policies_are_found, traces_are_read, mistakes_are_told])
+            events_get_lost_and_engines_restart,
+            conclusions_are_tried_with_other_times,
+            what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
+            own_policies_are_found, traces_are_read, logs_of_nginx_are_read,
+            mistakes_are_told])
 
 
 if __name__ == "__main__":

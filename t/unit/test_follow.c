@@ -317,7 +317,7 @@ test_gap(void)
        "the log brings what is missing, and what was parked goes on");
     ok(counted[KVR_COUNT_REPAIRS_STARTED] == 1
        && counted[KVR_COUNT_REPAIRS_DONE] == 1
-       && strstr(told, "repair of 1 workers finished, 0 with messages lost"),
+       && strstr(told, "workers resynchronized: 1, with lost events: 0"),
        "it is counted and said");
 
     close_all();
@@ -370,7 +370,7 @@ test_several(void)
     }
 
     ok(follow.repairs.nactive == 0 && follow.repairs.nwanted == 0
-       && strstr(told, "repair of 6 workers finished"), "all are");
+       && strstr(told, "workers resynchronized: 6"), "all are");
 
     close_all();
 }

@@ -29,6 +29,9 @@ static bool asks(void);
 static void gap(void);
 static void hole(void);
 static void another(void);
+static void silent(void);
+static void silent_short(void);
+static void silent_twice(void);
 static void endless(void);
 static void unread(void);
 static void refused(void);
@@ -46,6 +49,9 @@ main(void)
     gap();
     hole();
     another();
+    silent();
+    silent_short();
+    silent_twice();
     endless();
     unread();
     refused();
@@ -283,6 +289,170 @@ another(void)
     turn(6000);
     ok(!asks() && !complete("doesn't answer"),
        "nor when it doesn't say what that one has");
+
+    end();
+}
+
+
+/* What waits for an answer that does not come is asked for again. */
+
+static void
+silent(void)
+{
+    begin();
+
+    live(3);
+    turn(TURN);
+    turn(5000);
+    ok(asks() && !complete("being asked for")
+       && relay.counters.unanswered == 1 && relay.sources[0].seq == 0,
+       "a question without an answer is asked again, and messages wait,");
+
+    turn(9000);
+    ok(asks(), "twice as long,");
+
+    replayed(0);
+    replayed(1);
+    replayed(2);
+    replayed(3);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && complete("") && relay.sources[0].seq == 3,
+       "and the second answer counts as the first would have;");
+
+    end();
+    begin();
+
+    live(3);
+    turn(TURN);
+    turn(5000);
+    turn(10000);
+    ok(!asks() && !complete("doesn't answer") && relay.sources[0].seq == 3,
+       "after two the engine's messages go on,");
+
+    turn(9000);
+    ok(relay.sources[0].at.unanswered, "not complete,");
+
+    turn(1000);
+    ok(asks(), "until all is asked for,");
+
+    turn(5000);
+    ok(!asks() && relay.counters.unanswered == 3, "which may be silent, too,");
+
+    turn(19000);
+    ok(!asks(), "and later each time");
+
+    turn(1000);
+    ok(asks(), "again,");
+
+    replayed(0);
+    replayed(1);
+    replayed(2);
+    replayed(3);
+    replayed(END);
+    turn(TURN);
+    turn(TURN);
+    ok(!asks() && complete("") && relay.sources[0].seq == 3
+       && relay.counters.restarts == 0,
+       "and is complete when the same engine has told all of it,");
+
+    live(4);
+    turn(TURN);
+    ok(complete("") && relay.sources[0].seq == 4, "and goes on from there");
+
+    end();
+}
+
+
+/* An engine that answers, and does not have all any more. */
+
+static void
+silent_short(void)
+{
+    uint64_t  epochs;
+
+    begin();
+
+    live(3);
+    turn(TURN);
+    turn(5000);
+    turn(10000);
+    turn(10000);
+    epochs = relay.publisher.epoch;
+    replayed(2);
+    replayed(3);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && !complete("reach back to its first")
+       && relay.publisher.epoch == epochs && relay.sources[0].seq == 3,
+       "a part of it does not replace what is known,");
+
+    ok(!relay.sources[0].at.unanswered, "and all of it is not asked for "
+       "again,");
+
+    end();
+    begin();
+
+    live(3);
+    turn(TURN);
+    turn(5000);
+    turn(10000);
+    turn(10000);
+    replayed(END);
+    turn(TURN);
+    ok(!asks() && !complete("keeps no messages")
+       && relay.sources[0].known && !relay.sources[0].at.unanswered,
+       "nor does nothing at all");
+
+    end();
+}
+
+
+/* The engine goes away meanwhile, and is the same. */
+
+static void
+silent_twice(void)
+{
+    uint32_t  i;
+
+    begin();
+
+    live(3);
+    turn(TURN);
+    turn(5000);
+    turn(10000);
+    wires_connect(0, false);
+    turn(TURN);
+    wires_connect(0, true);
+    turn(TURN);
+    replayed(3);
+    replayed(END);
+    turn(TURN);
+    ok(!complete("") && asks() && relay.sources[0].at.unanswered,
+       "an engine that answers again is asked for all at once,");
+
+    for (i = 0; i < 4; i++) {
+        replayed(i);
+    }
+
+    replayed(END);
+    turn(TURN);
+    turn(TURN);
+    ok(!asks() && complete(""), "whatever was asked first");
+
+    end();
+    begin();
+
+    live(3);
+    turn(TURN);
+
+    for (i = 0; i < 4000; i++) {
+        turn(1000);
+    }
+
+    ok(relay.sources[0].at.unanswered && relay.counters.unanswered > 12
+       && relay.counters.unanswered < 20,
+       "and one that never answers is asked each five minutes");
 
     end();
 }

@@ -13,20 +13,22 @@
 /*
  * The table of that header, written once more: states by their first letters,
  * then "+" where all is known afterwards, "-" where it is not, and " " where
- * that stays.
+ * that stays; then the same of whether the replay owes an answer.
  */
 static const char  *table[KVR_RELAY_STEP_INPUTS] = {
-    [KVR_RELAY_STEP_REACHED] = "VVRVVV ",
-    [KVR_RELAY_STEP_GONE]    = "AAAAAA ",
-    [KVR_RELAY_STEP_LOST]    = "AVRCCC ",
-    [KVR_RELAY_STEP_FOUND]   = "AVRIIU ",
-    [KVR_RELAY_STEP_OTHER]   = "AVRVVV ",
-    [KVR_RELAY_STEP_BEGUN]   = "ARRRRR+",
-    [KVR_RELAY_STEP_ENDED]   = "AIIIIU ",
-    [KVR_RELAY_STEP_DOUBT]   = "AURCUU ",
-    [KVR_RELAY_STEP_NEXT]    = "AVRCII ",
-    [KVR_RELAY_STEP_CLEARED] = "AVRCII+",
-    [KVR_RELAY_STEP_BROKEN]  = "AVRCII-"
+    [KVR_RELAY_STEP_REACHED] = "VVRVVV  ",
+    [KVR_RELAY_STEP_GONE]    = "AAAAAA  ",
+    [KVR_RELAY_STEP_LOST]    = "AVRCCC  ",
+    [KVR_RELAY_STEP_FOUND]   = "AVRIIU  ",
+    [KVR_RELAY_STEP_OTHER]   = "AVRVVV  ",
+    [KVR_RELAY_STEP_BEGUN]   = "ARRRRR+-",
+    [KVR_RELAY_STEP_ENDED]   = "AIIIIU  ",
+    [KVR_RELAY_STEP_DOUBT]   = "AURCUU  ",
+    [KVR_RELAY_STEP_NEXT]    = "AVRCII  ",
+    [KVR_RELAY_STEP_CLEARED] = "AVRCII+-",
+    [KVR_RELAY_STEP_BROKEN]  = "AVRCII- ",
+    [KVR_RELAY_STEP_SILENT]  = "AVRCII-+",
+    [KVR_RELAY_STEP_SHORT]   = "AVRCII--"
 };
 
 static const char  *states[KVR_RELAY_STEP_STATES] = {
@@ -49,10 +51,13 @@ static const char  *inputs[KVR_RELAY_STEP_INPUTS] = {
     [KVR_RELAY_STEP_DOUBT]   = "DOUBT",
     [KVR_RELAY_STEP_NEXT]    = "NEXT",
     [KVR_RELAY_STEP_CLEARED] = "CLEARED",
-    [KVR_RELAY_STEP_BROKEN]  = "BROKEN"
+    [KVR_RELAY_STEP_BROKEN]  = "BROKEN",
+    [KVR_RELAY_STEP_SILENT]  = "SILENT",
+    [KVR_RELAY_STEP_SHORT]   = "SHORT"
 };
 
 
+static bool becomes(char what, bool before);
 static void pairs(void);
 static void predicates(void);
 static void never(void);
@@ -69,33 +74,45 @@ main(void)
 }
 
 
+/* What the table's character makes of something that was so, or was not. */
+
+static bool
+becomes(char what, bool before)
+{
+    return what == '+' || (what == ' ' && before);
+}
+
+
 static void
 pairs(void)
 {
-    bool                    whole, good;
-    uint32_t                state, input, known;
+    bool                    good;
+    uint32_t                state, input, was;
+    const char             *row;
     kvr_relay_step_t        at;
 
     for (state = 0; state < KVR_RELAY_STEP_STATES; state++) {
         for (input = 0; input < KVR_RELAY_STEP_INPUTS; input++) {
             good = true;
+            row = table[input];
 
-            for (known = 0; known < 2; known++) {
+            for (was = 0; was < 4; was++) {
                 at.state = (kvr_relay_step_state_t) state;
-                at.whole = known;
+                at.whole = was & 1;
+                at.unanswered = was >> 1;
 
                 at = kvr_relay_step_next(at, (kvr_relay_step_input_t) input);
 
-                whole = table[input][KVR_RELAY_STEP_STATES] == '+'
-                        || (table[input][KVR_RELAY_STEP_STATES] == ' '
-                            && known);
-
-                good = good && at.whole == whole
-                       && states[at.state][0] == table[input][state];
+                good = good
+                       && at.whole == becomes(row[KVR_RELAY_STEP_STATES],
+                                              was & 1)
+                       && at.unanswered
+                          == becomes(row[KVR_RELAY_STEP_STATES + 1], was >> 1)
+                       && states[at.state][0] == row[state];
             }
 
             ok(good, "%s in %s leads to %c", inputs[input], states[state],
-               table[input][state]);
+               row[state]);
         }
     }
 }
@@ -111,6 +128,7 @@ predicates(void)
         for (known = 0; known < 2; known++) {
             at.state = (kvr_relay_step_state_t) state;
             at.whole = known;
+            at.unanswered = false;
 
             ok(kvr_relay_step_in(at) == (states[state][0] == 'I'
                                          || states[state][0] == 'U')
@@ -139,6 +157,7 @@ never(void)
 
             at.state = (kvr_relay_step_state_t) state;
             at.whole = false;
+            at.unanswered = true;
 
             at = kvr_relay_step_next(at, (kvr_relay_step_input_t) input);
 

@@ -4,6 +4,8 @@
 
 
 local among = require "resty.kv_router.suggest".among
+local concat = table.concat
+local ipairs = ipairs
 local pairs = pairs
 local tostring = tostring
 local type = type
@@ -16,11 +18,28 @@ local _M = {}
 local HUGE = 1e9
 
 
+local function is_one(given, words)
+    for _, word in ipairs(words) do
+        if given == word then
+            return true
+        end
+    end
+
+    return false
+end
+
+
 -- The value of one setting, or nil and what is wrong with it.
 local function value(name, given, spec)
     if spec.type and type(given) ~= spec.type then
         return nil, 'the value of "' .. name .. '" must be a ' .. spec.type
                     .. ", not " .. type(given)
+    end
+
+    if spec.words and not is_one(given, spec.words) then
+        return nil, '"' .. name .. '" must be "'
+                    .. concat(spec.words, '" or "') .. '", not "' .. given
+                    .. '"'
     end
 
     if spec.type ~= "number" then
@@ -60,7 +79,8 @@ end
 -- when a setting is unknown, of the wrong type or out of range.
 --
 -- specs: name -> { type = "number" | "boolean" | "string" | ... (any), default,
--- and for numbers min (0), max (1e9), integer (false) }
+-- for numbers min (0), max (1e9), integer (false), and for strings words, a list
+-- of those that can be given }
 function _M.check(given, specs, base)
     if given ~= nil and type(given) ~= "table" then
         return nil, "a table is expected, not " .. type(given)

@@ -27,6 +27,7 @@ local index = require "resty.kv_router.simulate.index"
 local json = require "cjson"
 local plot = require "resty.kv_router.simulate.plot"
 local prompts = require "resty.kv_router.simulate.prompts"
+local sensitivity = require "resty.kv_router.simulate.sensitivity"
 local workload = require "resty.kv_router.simulate.workload"
 local world = require "resty.kv_router.simulate.world"
 
@@ -60,6 +61,10 @@ local NUMBERS = {
     ["max-requests"] = { default = 256, least = 1, most = 2^16, whole = true },
     routers = { default = 1, least = 1, most = 64, whole = true },
     ["event-delay"] = { default = 5, least = 0, most = 60000 },
+    ["event-loss"] = { default = 0, least = 0, most = 1 },
+    ["repair-delay"] = { default = 1000, least = 0, most = 600000 },
+    restart = { least = 1, most = 1e7 },
+    ["restart-time"] = { default = 60, least = 0, most = 1e5 },
     load = { default = 0.7, least = 0.01, most = 10 },
     requests = { default = 5000, least = 1, most = 1e7, whole = true },
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
@@ -150,6 +155,10 @@ local function options_of(args)
         elseif not name then
             fail(2, "\"%s\" is no option, see --help", args[i])
 
+        elseif name == "sensitivity" then
+            found.sensitivity = true
+            i = i - 1
+
         elseif not value then
             fail(2, "--%s needs a value, see --help", name)
 
@@ -188,6 +197,15 @@ local function options_of(args)
         fail(2, "--compare needs two files, %d were given", #found.compare)
     end
 
+    if found.restart and found.workers == 1 then
+        fail(2, "--restart needs at least 2 workers: the last engine that is "
+                .. "there never restarts")
+    end
+
+    if found.sensitivity and found.seeds == 1 then
+        fail(2, "--sensitivity needs at least 2 seeds: one has no interval")
+    end
+
     if #found.policies == 0 then
         found.policies = { policy_of("round_robin"), policy_of("kv_cost") }
     end
@@ -221,13 +239,28 @@ end
 
 -- ---- runs -------------------------------------------------------------------
 
+local told                       -- are the lines that are left out told?
+
+local function read_trace(options)
+    local talks, more = workload.read(options.trace, options.requests,
+                                      options["tokens-per-id"],
+                                      options["block-size"])
+
+    if talks and more > 0 and not told then
+        told = true
+        io.stderr:write(format("%s: left out %d lines without hashes of a "
+                               .. "prompt\n", options.trace, more))
+    end
+
+    return talks, more
+end
+
+
 local function talks_of(options, seed)
     local talks, err
 
     if options.trace then
-        talks, err = workload.read(options.trace, options.requests,
-                                   options["tokens-per-id"],
-                                   options["block-size"])
+        talks, err = read_trace(options)
 
     else
         talks, err = workload.draw(options.workload, options.requests,
@@ -288,6 +321,10 @@ local function run_seed(options, seed, results, ceilings)
             max_requests = options["max-requests"], times = options.times,
             routers = options.routers,
             event_delay = options["event-delay"] / 1000,
+            event_loss = options["event-loss"],
+            repair_delay = options["repair-delay"] / 1000,
+            restart = options.restart,
+            restart_time = options["restart-time"],
             seed = seed, policy = policy,
         }, talks, clock, report)
 
@@ -358,14 +395,16 @@ local function table_of(options, results, ceilings)
                     format("%.0f", column(list, "throughput")),
                     percent(column(list, "busy")),
                     format("%.2f", column(list, "worst_share")),
+                    format("%.1f", column(list, "spirals")),
                     format("%.0f", column(list, "longest_queue")),
-                    format("%.0f", column(list, "preempted")) }
+                    format("%.0f", column(list, "preempted")),
+                    format("%.0f", column(list, "failed")) }
     end
 
     print(figures.columns({ "policy", "best worker", "predicted", "hit rate",
                             "TTFT p50", "p90", "p99", "gap p50", "p99",
-                            "tokens/s", "busy", "worst share", "queue",
-                            "preempted" }, rows))
+                            "tokens/s", "busy", "worst share", "spirals",
+                            "queue", "preempted", "failed" }, rows))
 end
 
 
@@ -409,7 +448,8 @@ local function plots(options, results, ceilings)
 end
 
 
-local function simulate(options)
+-- All seeds.  Returns the figures by policy and seed, and the ceilings by seed.
+local function run_all(options)
     local results, ceilings = {}, {}
 
     for i in ipairs(options.policies) do
@@ -422,31 +462,109 @@ local function simulate(options)
         run_seed(options, seed, results, ceilings)
     end
 
+    return results, ceilings
+end
+
+
+-- Runs all again with other times; prints a table of each, and what becomes of
+-- the conclusions.  Returns a list of { times, results }.
+local function vary(options, results)
+    local list, runs, rows = {}, { results }, {}
+    local heads = { "lower TTFT p90", "than", "ratio" }
+
+    for i, variant in ipairs(sensitivity.variants(options.times)) do
+        local other = setmetatable({ times = variant.times },
+                                   { __index = options })
+        local found, ceilings = run_all(other)
+
+        print("\n" .. variant.title .. "\n")
+        table_of(other, found, ceilings)
+        list[i] = { times = variant.times, results = found }
+        runs[i + 1] = found
+        heads[#heads + 1] = variant.factors
+    end
+
+    local conclusions, compared = sensitivity.conclusions(runs)
+    local hold = 0
+
+    heads[#heads + 1] = "conclusion"
+
+    for i, it in ipairs(conclusions) do
+        local row = { options.policies[it.lower].title,
+                      options.policies[it.higher].title,
+                      format("%.2f", it.ratio) }
+
+        for _, ratio in ipairs(it.ratios) do
+            row[#row + 1] = format("%.2f", ratio)
+        end
+
+        row[#row + 1] = it.verdict
+        rows[i] = row
+        hold = hold + (it.verdict == "holds" and 1 or 0)
+    end
+
+    print(format("\nPairs of policies: %d, conclusions: %d, of which hold: %d."
+                 .. "  Ratios of TTFT p90, first as\nassumed, then with decode "
+                 .. "and decode_context multiplied:\n", compared,
+                 #conclusions, hold))
+    print(figures.columns(heads, rows))
+
+    return list
+end
+
+
+local function listed(policies, results)
+    local runs = {}
+
+    for i, policy in ipairs(policies) do
+        results[i].ttfts = nil
+        runs[i] = { policy = policy.title, seeds = results[i] }
+    end
+
+    return runs
+end
+
+
+local function simulate(options)
+    local results, ceilings = run_all(options)
+
     table_of(options, results, ceilings)
+
+    local all = { { results = results } }
+
+    if options.sensitivity then
+        for _, variant in ipairs(vary(options, results)) do
+            all[#all + 1] = variant
+        end
+    end
 
     if options.plots then
         plots(options, results, ceilings)
     end
 
     if options.json then
-        local runs = {}
+        local policies, variants = options.policies, {}
 
-        for i, policy in ipairs(options.policies) do
-            results[i].ttfts = nil
-            runs[i] = { policy = policy.title, seeds = results[i] }
+        for i = 2, #all do
+            variants[i - 1] = { times = all[i].times,
+                                runs = listed(policies, all[i].results) }
         end
 
         options.compare, options.policies = nil, nil
-        write(options.json, json.encode({ parameters = options,
-                                          ceilings = ceilings, runs = runs })
-                            .. "\n")
+        write(options.json, json.encode({
+            parameters = options, ceilings = ceilings,
+            runs = listed(policies, results),
+            sensitivity = options.sensitivity and variants,
+        }) .. "\n")
     end
 
-    for _, run in ipairs(results) do
-        for _, found in ipairs(run) do
-            if found.faults > 0 then
-                fail(1, "a policy has failed %d times, and least_loaded has "
-                        .. "chosen instead", found.faults)
+    for _, variant in ipairs(all) do
+        for _, run in ipairs(variant.results) do
+            for _, found in ipairs(run) do
+                if found.faults > 0 then
+                    fail(1, "a policy has failed %d times, and least_loaded "
+                            .. "has chosen instead", found.faults)
+                end
             end
         end
     end

@@ -38,11 +38,10 @@
 -- in a full cache pushes out another one, which is asked for again where many
 -- conversations are.  So what is not cached is dearer at a worker that stores
 -- more than the mean one, whoever sends the requests to it, and cheaper at one
--- that stores less: by a factor of 0.6 to 1.2.  Conversations leave a worker
+-- that stores less: by a factor of 0.2 to 1.4.  Conversations leave a worker
 -- that has lost most of what they had there.  And a prefix that all requests
 -- have spreads: new conversations do not follow it to the few workers that had
--- it first.  A worker with more than half of a prompt keeps it as long as the
--- loads are equal.
+-- it first.  A conversation that is cached nearly whole stays.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -58,7 +57,7 @@
 --                                               decode
 --     in_flight              true     false     false: what is in flight is
 --                                               not counted as cached
---     churn                  0.4      0         weight of churn, up to 1
+--     churn                  0.8      0         weight of churn, up to 1
 --     track_prefill          true     true      false: prefill is 0
 --     decay                  0        0         how fast credit fades as
 --                                               prefill queues up
@@ -127,7 +126,7 @@ local SETTINGS = {
 }
 
 -- The defaults of the settings that depend on `dynamo`.
-local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.4 }
+local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8 }
 local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
 
 local FRESH = 4096                   -- tokens of churn that make no difference

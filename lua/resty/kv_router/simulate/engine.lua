@@ -25,6 +25,7 @@
 local ceil = math.ceil
 local floor = math.floor
 local insert = table.insert
+local ipairs = ipairs
 local max = math.max
 local min = math.min
 local remove = table.remove
@@ -64,6 +65,22 @@ end
 
 function _M:idle()
     return self.first > self.last and #self.running == 0
+end
+
+
+-- All requests that have not ended, those that run before those that wait.
+function _M:requests()
+    local list = {}
+
+    for i, request in ipairs(self.running) do
+        list[i] = request
+    end
+
+    for i = self.first, self.last do
+        list[#list + 1] = self.waiting[i]
+    end
+
+    return list
 end
 
 

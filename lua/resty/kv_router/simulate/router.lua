@@ -16,6 +16,8 @@ local cast = ffi.cast
 local decide = policy.decide
 local ffi_new = ffi.new
 local finish = policy.finish
+local floor = math.floor
+local left = require("resty.kv_router.simulate.index").left
 local max = math.max
 local min = math.min
 local pairs = pairs
@@ -27,12 +29,10 @@ local mt = { __index = _M }
 
 
 local WANTED = 3                 -- max_tries is 2 by default: 1 + 2 candidates
-local EXACT
+local CONFIDENCE = {}            -- by name
 
 for id, name in pairs(lib.CONFIDENCES) do
-    if name == "EXACT" then
-        EXACT = id
-    end
+    CONFIDENCE[name] = id
 end
 
 
@@ -48,22 +48,33 @@ function _M.new(number, index, what, workers, block_size, seed)
     local list = {}
 
     for i = 1, workers do
-        list[i] = { worker = "w" .. i - 1, confidence_id = EXACT, age = 0 }
+        list[i] = { worker = "w" .. i - 1, age = 0,
+                    confidence_id = CONFIDENCE.EXACT }
     end
 
     local match = host.match(list, { block_size = block_size })
+    local worker_of = ffi_new("uint32_t[?]", workers)
+    local place_of = ffi_new("uint32_t[?]", workers)
+
+    for i = 0, workers - 1 do
+        worker_of[i], place_of[i] = i, i
+    end
 
     return setmetatable({
         number = number,
         index = index,
         policy = loaded,
-        workers = workers,
+        worker_of = worker_of,   -- by place among the candidates, from 0
+        place_of = place_of,     -- by worker
         block_size = block_size,
         match = match,
         candidates = cast("ngx_http_kv_router_candidate_t *",
                           match.candidates),
         depths = ffi_new("uint32_t[?]", workers),
         flying = ffi_new("uint32_t[?]", workers),
+        speeds = ffi_new("double[?]", workers),     -- of prefill, by worker
+        queued = ffi_new("double[?]", workers),     -- tokens of all prefills
+        begun = ffi_new("double[?]", workers),      -- when the running one began
         random = new_random(seed),
         outcome = ffi_new("ngx_http_kv_router_outcome_t"),
         faults = 0,
@@ -71,24 +82,67 @@ function _M.new(number, index, what, workers, block_size, seed)
 end
 
 
+-- ---- workers that come and go -----------------------------------------------
+
+local function exchange(self, a, b)
+    local candidates = self.candidates
+    local worker_of, place_of = self.worker_of, self.place_of
+    local kept = ffi_new("ngx_http_kv_router_candidate_t", candidates[a])
+
+    candidates[a] = candidates[b]
+    candidates[b] = kept
+    worker_of[a], worker_of[b] = worker_of[b], worker_of[a]
+    place_of[worker_of[a]], place_of[worker_of[b]] = a, b
+end
+
+
+-- The worker is no candidate until it joins again.
+function _M:leave(worker)
+    local last = self.match.n - 1
+
+    exchange(self, self.place_of[worker], last)
+    self.match.n = last
+end
+
+
+function _M:join(worker)
+    exchange(self, self.place_of[worker], self.match.n)
+    self.match.n = self.match.n + 1
+end
+
+
+-- The worker's view is exact from now on, or not until it is repaired.
+function _M:trust(worker, exact)
+    self.candidates[self.place_of[worker]].confidence_id
+        = exact and CONFIDENCE.EXACT or CONFIDENCE.SYNCING
+end
+
+
+-- ---- requests ---------------------------------------------------------------
+
 -- Chooses a worker for a request, and reserves there.  Returns the worker, and
 -- the number of the prompt's blocks that the index has for it.
 function _M:route(request, now)
     local match, depths, flying = self.match, self.depths, self.flying
     local n, size = request.prompt_blocks, self.block_size
-    local candidates, best = self.candidates, 0
+    local candidates, worker_of, best = self.candidates, self.worker_of, 0
+    local speeds, queued, begun = self.speeds, self.queued, self.begun
 
     self.index:find(request.locals, n, depths)
     self.index:flying(self.number, request.locals, n, flying)
 
-    for i = 0, self.workers - 1 do
-        local c = candidates[i]
-        local depth = depths[i]
+    for i = 0, match.n - 1 do
+        local c, worker = candidates[i], worker_of[i]
+        local depth = depths[worker]
 
         c.device, c.host, c.disk = depth, depth, depth
-        c.in_flight = flying[i]
-        c.additional_blocks = n - flying[i]
-        c.churn = self.index:churn(i, now)
+        c.in_flight = flying[worker]
+        c.additional_blocks = n - flying[worker]
+        c.churn = self.index:churn(worker, now)
+        c.prefill_tps = speeds[worker]
+        c.prefill_tokens = floor(left(queued[worker], c.active_prefills,
+                                      speeds[worker],
+                                      1000 * (now - begun[worker])))
         best = max(best, depth)
     end
 
@@ -104,49 +158,73 @@ function _M:route(request, now)
     local ctx = policy.context(match, new_request(), nil, self.random, now,
                                WANTED)
     local chosen, _, _, failed = decide(self.policy, ctx)
-    local i = chosen[0]
-    local c = candidates[i]
+    local c = candidates[chosen[0]]
+    local worker = worker_of[chosen[0]]
 
     if failed then
         self.faults = self.faults + 1
     end
 
     request.ctx = ctx
-    request.prefill_tokens = request.prompt - min(max(depths[i], flying[i])
-                                                  * size, request.prompt)
+    request.routed = now
+    request.prefill_tokens = request.prompt
+                             - min(max(depths[worker], flying[worker]) * size,
+                                   request.prompt)
     request.flight, request.decode_blocks = self.index:fly(
-        self.number, i, request.locals, n)
+        self.number, worker, request.locals, n)
+
+    -- tokens before the first one of the answer, as far as the router knows
+    request.sample = c.prefill_tokens + request.prefill_tokens
+
+    if c.active_prefills == 0 then
+        begun[worker] = now
+    end
 
     c.active_requests = c.active_requests + 1
     c.active_prefills = c.active_prefills + 1
-    c.prefill_tokens = c.prefill_tokens + request.prefill_tokens
+    queued[worker] = queued[worker] + request.prefill_tokens
     c.decode_blocks = c.decode_blocks + request.decode_blocks
 
-    return i, depths[i]
+    return worker, depths[worker]
+end
+
+
+local function candidate_of(self, request)
+    return self.candidates[self.place_of[request.worker]]
+end
+
+
+local function prefill_ended(self, request, now)
+    local worker = request.worker
+    local c = candidate_of(self, request)
+
+    c.active_prefills = c.active_prefills - 1
+    self.queued[worker] = self.queued[worker] - request.prefill_tokens
+    self.begun[worker] = now
 end
 
 
 -- The first token of a request has come.
-function _M:prefilled(request)
-    local c = self.candidates[request.worker]
-
-    c.active_prefills = c.active_prefills - 1
-    c.prefill_tokens = c.prefill_tokens - request.prefill_tokens
+function _M:prefilled(request, now)
+    request.first_byte = now
+    prefill_ended(self, request, now)
+    self.index:measured(self.number, request.worker, request.sample,
+                        (now - request.routed) * 1e6)
+    self.index:speeds(self.number, self.speeds)
 end
 
 
 -- The answer has grown by a block.
 function _M:grown(request)
-    local c = self.candidates[request.worker]
+    local c = candidate_of(self, request)
 
     c.decode_blocks = c.decode_blocks + 1
     request.grown = (request.grown or 0) + 1
 end
 
 
--- The request has ended.
-function _M:done(request, now)
-    local c = self.candidates[request.worker]
+local function finished(self, request, now, status)
+    local c = candidate_of(self, request)
     local ended = self.index:land(self.number, request.worker, request.flight)
 
     c.active_requests = c.active_requests - 1
@@ -157,14 +235,32 @@ function _M:done(request, now)
 
         outcome.worker_data, outcome.worker_len = c.worker_data, c.worker_len
         outcome.holder, outcome.rank = c.holder, 0
-        outcome.tries, outcome.status = 1, 200
-        outcome.first_byte_us = (request.first_at - request.arrived) * 1e6
-        outcome.total_us = (now - request.arrived) * 1e6
+        outcome.tries, outcome.status = 1, status
+        outcome.first_byte_us = request.first_byte
+                                and (request.first_byte - request.routed) * 1e6
+                                or -1
+        outcome.total_us = (now - request.routed) * 1e6
 
         finish(self.policy, request.ctx, outcome)
     end
 
     request.ctx = nil
+end
+
+
+-- The request has ended.
+function _M:done(request, now)
+    finished(self, request, now, 200)
+end
+
+
+-- The worker has gone before the request ended.
+function _M:failed(request, now)
+    if not request.first_byte then
+        prefill_ended(self, request, now)
+    end
+
+    finished(self, request, now, 502)
 end
 
 

@@ -124,6 +124,18 @@ function KINDS.shared(draw, list, at, size)
 end
 
 
+-- one question behind a long system prompt that nobody knows in the beginning
+-- and everybody asks for in the end
+function KINDS.surge(draw, list, at, size)
+    list[#list + 1] = {
+        at = sqrt(at), parts = { part(1, 12000, size) },
+        turns = { { think = 0, add = floor(skewed(draw, 30, 800, 120)),
+                    output = floor(skewed(draw, 50, 600, 150)) } } }
+
+    return 1
+end
+
+
 -- one of 400 documents behind a system prompt, and one or two questions
 function KINDS.rag(draw, list, at, size)
     local document = zipf(draw, 400)
@@ -265,8 +277,9 @@ local function mooncake(record, tokens, size)
 end
 
 
--- Ours, from an access log: { at (s), hashes, output_tokens }; hashes is
--- $kv_router_block_hashes.  Of a hash 52 bits are enough to tell blocks apart.
+-- Ours, from an access log: { at (s), took (s), hashes, output_tokens }; at is
+-- the end of the request, hashes is $kv_router_block_hashes.  Of a hash 52 bits
+-- are enough to tell blocks apart.  nil: no block of the prompt is known.
 local function logged(record, _, size)
     local parts = {}
 
@@ -274,8 +287,12 @@ local function logged(record, _, size)
         parts[#parts + 1] = { tonumber(hash, 16), 1 }
     end
 
+    if #parts == 0 then
+        return nil
+    end
+
     -- of the last block, which is not whole, nothing is logged
-    return { at = record.at, parts = parts,
+    return { at = record.at - (record.took or 0), parts = parts,
              turns = { { think = 0, add = 0,
                          prompt = #parts * size + ceil(size / 2),
                          output = max(1, record.output_tokens or 1) } } }
@@ -289,6 +306,7 @@ local function wrong(record)
 
     if type(record.at) == "number" and type(record.hashes) == "string" then
         return record.output_tokens and type(record.output_tokens) ~= "number"
+               or record.took and type(record.took) ~= "number"
     end
 
     return type(record.timestamp) ~= "number"
@@ -299,8 +317,9 @@ end
 
 
 -- Reads a trace, a JSON object a line.  tokens: that one of Mooncake's ids
--- stands for.  most: the number of requests.  Returns nil and a sentence when
--- a line is none of the two forms.
+-- stands for.  most: the number of requests.  Returns the conversations, and
+-- how many lines have no hashes and are left out; or nil and a sentence when a
+-- line is none of the two forms, or no line has hashes.
 function _M.read(name, most, tokens, size)
     local file, err = open(name)
 
@@ -314,34 +333,44 @@ function _M.read(name, most, tokens, size)
                     .. size
     end
 
-    local list, n = {}, 0
+    local list, n, without = {}, 0, 0
 
     for line in file:lines() do
-        n = n + 1
-
-        if n > most then
+        if #list == most then
             break
         end
+
+        n = n + 1
 
         local record = decode(line)
 
         if wrong(record) then
             return nil, name .. ":" .. n .. ": neither { timestamp, "
                         .. "input_length, output_length, hash_ids } nor { at, "
-                        .. "hashes, output_tokens }"
+                        .. "took, hashes, output_tokens }"
         end
 
         local talk = record.hash_ids and mooncake(record, tokens, size)
                      or logged(record, tokens, size)
 
-        talk.own = OWN + n
-        list[n] = talk
+        if talk then
+            talk.own = OWN + n
+            list[#list + 1] = talk
+
+        else
+            without = without + 1
+        end
     end
 
     file:close()
 
     if n == 0 then
         return nil, name .. ": an empty file"
+    end
+
+    if #list == 0 then
+        return nil, name .. ": no line has hashes of a prompt; nginx logs them "
+                    .. "when it knows the tokens of a request that it routes"
     end
 
     sort(list, function(a, b)
@@ -351,7 +380,7 @@ function _M.read(name, most, tokens, size)
         return a.own < b.own
     end)
 
-    return list
+    return list, without
 end
 
 

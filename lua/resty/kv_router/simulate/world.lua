@@ -5,7 +5,11 @@
 --
 --     arrival ─► router ─► engine: steps ─► first token ... end ─► next turn
 --                  ▲           │
---                  └── index ◄─┘   events, after a delay
+--                  └── index ◄─┘   events: see stream.lua
+--
+-- An engine that restarts loses its cache and fails its requests, which are
+-- sent again at once.  While it is away no router has it as a candidate; when
+-- it is back, the first message of its new epoch empties its view.
 --
 -- A run depends on its configuration and its seed alone.
 
@@ -15,12 +19,14 @@ local new_engine = require "resty.kv_router.simulate.engine".new
 local new_index = require "resty.kv_router.simulate.index".new
 local new_random = require "resty.kv_router.random".new
 local new_router = require "resty.kv_router.simulate.router".new
+local new_stream = require "resty.kv_router.simulate.stream".new
 local prompts = require "resty.kv_router.simulate.prompts"
 local workload = require "resty.kv_router.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor
 local ipairs = ipairs
+local log = math.log
 local max = math.max
 local min = math.min
 local setmetatable = setmetatable
@@ -33,6 +39,18 @@ local CACHES = {
 
 local _M = {}
 local mt = { __index = _M }
+
+
+-- what is drawn of losses and restarts, apart from what routers draw
+local CHANCE = 2^40
+
+
+-- A spiral: at one worker at least PILE requests have no first token yet, and
+-- more than PILED times as many as at the mean of the others.  It ends at EVEN
+-- times their mean.
+local PILE = 16
+local PILED = 4
+local EVEN = 2
 
 
 -- ---- time: a binary heap of what is to be done ------------------------------
@@ -100,9 +118,13 @@ end
 
 -- ---- events -----------------------------------------------------------------
 
-local function apply(index, worker, events, now)
-    for _, e in ipairs(events) do
-        if e.locals then
+-- A message: a list of events.
+local function apply(index, worker, message, now)
+    for _, e in ipairs(message) do
+        if e.cleared then
+            index:clear(worker)
+
+        elseif e.locals then
             index:store(worker, e.locals, e.names, e.from, e.n, now)
 
         else
@@ -136,51 +158,82 @@ end
 
 -- ---- engines ----------------------------------------------------------------
 
-local function begin_step(self, worker)
-    local seconds = worker.engine:step()
+local function begin_step(self, engine)
+    local seconds = engine:step()
 
-    worker.busy = seconds ~= nil
+    engine.worker.busy = seconds ~= nil
 
     if seconds then
-        plan(self, self.now + seconds, "step", worker)
+        plan(self, self.now + seconds, "step", engine)
     end
 end
 
 
-local function end_step(self, worker)
-    worker.engine:finish(self.now)
+local function send(self, worker, message)
+    if self.truth then
+        apply(self.truth, worker.number, message, self.now)
+    end
+
+    worker.stream:send(message, self.now)
+end
+
+
+local function end_step(self, engine)
+    local worker = engine.worker
+
+    -- of an engine that has restarted since
+    if engine ~= worker.engine then
+        return
+    end
+
+    engine:finish(self.now)
 
     local events = worker.events
 
     if #events > 0 then
         worker.events = {}
-
-        if self.truth then
-            apply(self.truth, worker.number, events, self.now)
-        end
-
-        if self.conf.event_delay > 0 then
-            plan(self, self.now + self.conf.event_delay, "deliver",
-                 { worker = worker.number, events = events })
-
-        else
-            apply(self.index, worker.number, events, self.now)
-        end
+        send(self, worker, events)
     end
 
-    begin_step(self, worker)
+    begin_step(self, engine)
+end
+
+
+-- An engine with an empty cache takes the place of the worker's engine.
+local function start_engine(self, worker)
+    local conf = self.conf
+    local last = worker.engine
+    local engine = new_engine(conf, CACHES[conf.engine].new(
+        conf.blocks,
+        function(request, from, n) stored(worker.events, request, from, n) end,
+        function(name) removed(worker.events, name) end))
+
+    engine.worker = worker
+    engine.busy = last and last.busy or 0
+    engine.preempted = last and last.preempted or 0
+    worker.engine = engine
+    worker.events, worker.busy = {}, false
 end
 
 
 local function new_worker(self, number)
     local conf = self.conf
-    local worker = { number = number, events = {}, busy = false, requests = 0,
-                     tokens = 0 }
+    local worker = { number = number, pending = 0, tokens = 0, piled = false }
 
-    worker.engine = new_engine(conf, CACHES[conf.engine].new(
-        conf.blocks,
-        function(request, from, n) stored(worker.events, request, from, n) end,
-        function(name) removed(worker.events, name) end))
+    start_engine(self, worker)
+
+    worker.stream = new_stream({
+        delay = conf.event_delay, loss = conf.event_loss,
+        repair = conf.repair_delay, random = self.chance,
+    }, function(at, act, what)
+        plan(self, at, act, what)
+    end, function(message)
+        apply(self.index, number, message, self.now)
+    end, function(exact)
+        for _, router in ipairs(self.routers) do
+            router:trust(number, exact)
+        end
+    end)
 
     return worker
 end
@@ -188,14 +241,43 @@ end
 
 -- ---- requests ---------------------------------------------------------------
 
+-- The worker has n more requests without a first token.
+local function count(self, worker, n)
+    worker.pending = worker.pending + n
+    self.pending = self.pending + n
+
+    local pending = worker.pending
+    local others = (self.pending - pending) / max(1, self.conf.workers - 1)
+
+    if worker.piled then
+        worker.piled = pending > EVEN * others
+
+    elseif pending >= PILE and pending > PILED * others
+           and self.conf.workers > 1
+    then
+        worker.piled = true
+        self.spirals = self.spirals + 1
+    end
+end
+
+
 -- What the engine calls.
 local function on_first(request, now)
     local self = request.world
+    local first_at = request.asked.first_at
 
-    request.first_at = now
-    request.router:prefilled(request)
+    request.first_at = first_at or now
+    request.began = true         -- by this engine
+    request.router:prefilled(request, now)
+    count(self, self.workers[request.worker + 1], -1)
+    self.prompt_tokens = self.prompt_tokens + request.prompt
+    self.best = self.best + request.best
+    self.predicted = self.predicted + request.predicted
     self.had = self.had + request.hit
-    self.ttfts[#self.ttfts + 1] = now - request.arrived
+
+    if not first_at then
+        self.ttfts[#self.ttfts + 1] = now - request.arrived
+    end
 end
 
 
@@ -226,34 +308,38 @@ local function on_done(request, now)
                before = request.prompt + request.output })
 
     else
+        self.talks = self.talks - 1
         prompts.drop(talk)
     end
 end
 
 
-local function arrive(self, next_turn)
-    local talk = next_turn.talk
-    local turn = talk.turns[next_turn.turn]
+-- asked: { talk, turn, before }, of one that is sent again also the times
+-- arrived and first_at of the request that failed.
+local function arrive(self, asked)
+    local talk = asked.talk
+    local turn = talk.turns[asked.turn]
     local conf = self.conf
     local size = conf.block_size
-    local prompt = workload.prompt_of(talk, turn, next_turn.before, size)
+    local prompt = workload.prompt_of(talk, turn, asked.before, size)
     local locals, names = prompts.of(talk, prompt, size)
     local n = floor(prompt / size)
 
     if prompt + turn.output > conf.blocks * size then
         self.refused = self.refused + 1
+        self.talks = self.talks - 1
         prompts.drop(talk)
         return
     end
 
     local request = {
-        world = self, talk = talk, turn = next_turn.turn,
+        world = self, asked = asked, talk = talk, turn = asked.turn,
         session = "s" .. talk.own,
         prompt = prompt, output = turn.output,
         prompt_blocks = n, locals = locals, names = names,
         blocks = ffi_new("int32_t[?]", floor((prompt + turn.output) / size)
                                        + 2),
-        arrived = self.now,
+        arrived = asked.arrived or self.now,
         on_first = on_first, on_block = on_block, on_done = on_done,
         router = self.routers[1 + floor(#self.routers * self.random())],
     }
@@ -264,13 +350,12 @@ local function arrive(self, next_turn)
     local worker = self.workers[chosen + 1]
 
     request.worker = chosen
-    self.arrivals = self.arrivals + 1
-    self.prompt_tokens = self.prompt_tokens + prompt
-    self.predicted = self.predicted + min(overlap, limit) * size
-    self.best = self.best + min(self:best_of(request), limit) * size
+    request.predicted = min(overlap, limit) * size
+    request.best = min(self:best_of(request), limit) * size
+    self.arrivals = self.arrivals + (asked.arrived and 0 or 1)
 
-    worker.requests = worker.requests + 1
     worker.tokens = worker.tokens + prompt
+    count(self, worker, 1)
     worker.engine:submit(request)
 
     local waiting = worker.engine.last - worker.engine.first + 1
@@ -278,7 +363,7 @@ local function arrive(self, next_turn)
     self.longest_queue = max(self.longest_queue, waiting)
 
     if not worker.busy then
-        begin_step(self, worker)
+        begin_step(self, worker.engine)
     end
 end
 
@@ -303,12 +388,81 @@ function _M:best_of(request)
 end
 
 
+-- ---- restarts ---------------------------------------------------------------
+
+local function plan_restart(self, worker)
+    plan(self, self.now - self.conf.restart * log(1 - self.chance()),
+         "restart", worker)
+end
+
+
+local function fail(self, request)
+    request.router:failed(request, self.now)
+
+    if not request.began then
+        count(self, self.workers[request.worker + 1], -1)
+    end
+
+    self.failed = self.failed + 1
+    plan(self, self.now, "arrive",
+         { talk = request.talk, turn = request.turn,
+           before = request.asked.before, arrived = request.arrived,
+           first_at = request.first_at })
+end
+
+
+local function restart(self, worker)
+    if self.talks == 0 then
+        return
+    end
+
+    -- the last engine that is there stays: somebody has to answer
+    if self.away == self.conf.workers - 1 then
+        plan_restart(self, worker)
+        return
+    end
+
+    local failed = worker.engine:requests()
+
+    self.away = self.away + 1
+    self.restarts = self.restarts + 1
+    start_engine(self, worker)
+
+    if self.truth then
+        self.truth:clear(worker.number)
+    end
+
+    for _, request in ipairs(failed) do
+        fail(self, request)
+    end
+
+    for _, router in ipairs(self.routers) do
+        router:leave(worker.number)
+    end
+
+    plan(self, self.now + self.conf.restart_time, "back", worker)
+end
+
+
+local function back(self, worker)
+    self.away = self.away - 1
+    send(self, worker, { { cleared = true } })
+
+    for _, router in ipairs(self.routers) do
+        router:join(worker.number)
+    end
+
+    plan_restart(self, worker)
+end
+
+
 local ACTS = {
     arrive = arrive,
     step = end_step,
-    deliver = function(self, what)
-        apply(self.index, what.worker, what.events, self.now)
-    end,
+    restart = restart,
+    back = back,
+    deliver = function(self, what) what.stream:deliver(what, self.now) end,
+    repair = function(_, stream) stream:repair() end,
 }
 
 
@@ -316,22 +470,29 @@ local ACTS = {
 
 -- conf: engine ("vllm" or "sglang"), workers, blocks (of each engine),
 -- block_size, max_tokens, max_requests, times, routers, event_delay (seconds),
--- seed, policy = { name, conf }.  talks: of workload.  clock: a table whose
--- field `now` is the virtual time, for policies.  progress(done): called now
--- and then.  Returns the figures of the run, or nil and a sentence.
+-- event_loss (a share), repair_delay (seconds), restart (mean seconds of an
+-- engine from a start to the next restart; nil: none, and with one engine
+-- none), restart_time (seconds that it is away), seed, policy = { name, conf }.
+-- talks: of workload.  clock: a table whose field `now` is the virtual time,
+-- for policies.  progress(done): called now and then.  Returns the figures of
+-- the run, or nil and a sentence.
 function _M.run(conf, talks, clock, progress)
     local total = conf.workers * conf.blocks
     local self = setmetatable({
         conf = conf, heap = {}, planned = 0, now = 0,
         index = new_index(conf.block_size, conf.workers, total, conf.routers),
-        truth = conf.event_delay > 0
+        truth = (conf.event_delay > 0 or conf.event_loss > 0)
                 and new_index(conf.block_size, conf.workers, total, 1) or nil,
         depths = ffi_new("uint32_t[?]", conf.workers),
         random = new_random(conf.seed),
+        chance = new_random(conf.seed + CHANCE),
         workers = {}, routers = {}, ttfts = {}, gaps = {},
         arrivals = 0, ended = 0, refused = 0, answered = 0, last_at = 0,
         prompt_tokens = 0, predicted = 0, had = 0, best = 0,
         longest_queue = 0,
+        talks = #talks,          -- that have not ended
+        failed = 0, restarts = 0, away = 0,
+        pending = 0, spirals = 0,
     }, mt)
 
     for i = 1, conf.workers do
@@ -352,6 +513,10 @@ function _M.run(conf, talks, clock, progress)
 
     for _, talk in ipairs(talks) do
         plan(self, talk.at, "arrive", { talk = talk, turn = 1, before = 0 })
+    end
+
+    for _, worker in ipairs(conf.restart and self.workers or {}) do
+        plan_restart(self, worker)
     end
 
     local steps = 0
@@ -377,10 +542,12 @@ end
 
 
 function _M:figures()
-    local most, busy, preempted, faults = 0, 0, 0, 0
+    local most, sent, busy, preempted, faults, lost = 0, 0, 0, 0, 0, 0
 
     for _, worker in ipairs(self.workers) do
         most = max(most, worker.tokens)
+        sent = sent + worker.tokens
+        lost = lost + worker.stream.lost
         busy = busy + worker.engine.busy
         preempted = preempted + worker.engine.preempted
     end
@@ -406,9 +573,13 @@ function _M:figures()
         seconds = seconds,
         throughput = self.answered / seconds,
         busy = busy / seconds / #self.workers,
-        worst_share = most / tokens * #self.workers,
+        worst_share = most / max(1, sent) * #self.workers,
+        spirals = self.spirals,
         longest_queue = self.longest_queue,
         preempted = preempted,
+        failed = self.failed,
+        restarts = self.restarts,
+        lost = lost,
     }
 end
 

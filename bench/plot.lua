@@ -1,0 +1,14 @@
+-- Draws one plot of kv-simulate's with data of a benchmark.
+--
+--     LUA_PATH='lua/?.lua;;' luajit bench/plot.lua < plot.json > plot.svg
+--
+-- plot.json: [ name of a function of resty.kv_router.simulate.plot, its
+-- arguments ... ].
+
+
+local decode = require("cjson").decode
+local plot = require "resty.kv_router.simulate.plot"
+
+local asked = decode(io.read("*a"))
+
+io.write(plot[asked[1]](unpack(asked, 2)))
