@@ -16,7 +16,10 @@
 
 
 static uint64_t kvr_speed_pack(uint32_t generation, uint32_t low);
-static void kvr_speed_estimate(kvr_speed_t *s, uint32_t generation);
+static double kvr_speed_slope(const kvr_speed_t *s, uint32_t generation);
+static double kvr_speed_estimate(const kvr_speed_t *s, uint32_t generation);
+static void kvr_speed_mean(kvr_speed_t *s, uint32_t generation, double slope,
+    uint32_t estimates);
 static double kvr_speed_select(double *values, uint32_t n, uint32_t k);
 
 
@@ -66,19 +69,24 @@ kvr_speed_add(kvr_speed_t *s, uint32_t generation, uint64_t tokens,
                   (uint64_t) (generation & 0xff) << 56 | tokens << 32
                   | (uint64_t) us);
 
-    if (n + 1 >= KVR_SPEED_LEAST && (n + 1) % KVR_SPEED_STEP == 0) {
-        kvr_speed_estimate(s, generation);
+    if (n + 1 < KVR_SPEED_LEAST || (n + 1 - KVR_SPEED_LEAST) % KVR_SPEED_STEP)
+    {
+        return;
     }
+
+    kvr_speed_mean(s, generation, kvr_speed_estimate(s, generation),
+                   (n + 1 - KVR_SPEED_LEAST) / KVR_SPEED_STEP + 1);
 }
 
 
-static void
-kvr_speed_estimate(kvr_speed_t *s, uint32_t generation)
+/* The median slope of the samples; 0: they show none. */
+
+static double
+kvr_speed_estimate(const kvr_speed_t *s, uint32_t generation)
 {
-    float     speed;
-    double    tokens[KVR_SPEED_SAMPLES], us[KVR_SPEED_SAMPLES], slope;
+    double    tokens[KVR_SPEED_SAMPLES], us[KVR_SPEED_SAMPLES];
     double    slopes[KVR_SPEED_PAIRS];
-    uint32_t  i, k, n, pairs, bits;
+    uint32_t  i, k, n, pairs;
     uint64_t  word;
 
     n = 0;
@@ -109,19 +117,63 @@ kvr_speed_estimate(kvr_speed_t *s, uint32_t generation)
     /* fewer pairs may all have the same two or three samples */
 
     if (n < KVR_SPEED_LEAST || pairs < n * (n - 1) / 8) {
-        return;
+        return 0;
     }
 
-    slope = kvr_speed_median(slopes, pairs);
+    return kvr_speed_median(slopes, pairs);
+}
+
+
+static void
+kvr_speed_mean(kvr_speed_t *s, uint32_t generation, double slope,
+    uint32_t estimates)
+{
+    float     mean;
+    double    was;
+    uint32_t  bits;
 
     if (slope <= 0) {
         return;
     }
 
-    speed = (float) (1e6 / slope);
-    memcpy(&bits, &speed, sizeof(bits));
+    was = kvr_speed_slope(s, generation);
 
-    kvr_speed_put(&s->speed, kvr_speed_pack(generation, bits));
+    if (was > 0) {
+
+        if (estimates > KVR_SPEED_MEAN) {
+            slope = kvr_max(slope, was / KVR_SPEED_CHANGE);
+            slope = kvr_min(slope, was * KVR_SPEED_CHANGE);
+        }
+
+        slope = was + (slope - was) / kvr_min(estimates, KVR_SPEED_MEAN);
+    }
+
+    mean = (float) slope;
+    memcpy(&bits, &mean, sizeof(bits));
+
+    kvr_speed_put(&s->slope, kvr_speed_pack(generation, bits));
+}
+
+
+/* 0: not known yet */
+
+static double
+kvr_speed_slope(const kvr_speed_t *s, uint32_t generation)
+{
+    float     slope;
+    uint32_t  bits;
+    uint64_t  word;
+
+    word = kvr_speed_word(&s->slope);
+
+    if (!kvr_speed_of(word, generation)) {
+        return 0;
+    }
+
+    bits = (uint32_t) word;
+    memcpy(&slope, &bits, sizeof(bits));
+
+    return (double) slope;
 }
 
 
@@ -143,24 +195,11 @@ kvr_speed_samples(const kvr_speed_t *s, uint32_t generation)
 double
 kvr_speed_measured(const kvr_speed_t *s, uint32_t generation)
 {
-    float     speed;
-    uint32_t  bits;
-    uint64_t  word;
+    double  slope;
 
-    if (s == NULL) {
-        return 0;
-    }
+    slope = s ? kvr_speed_slope(s, generation) : 0;
 
-    word = kvr_speed_word(&s->speed);
-
-    if (!kvr_speed_of(word, generation)) {
-        return 0;
-    }
-
-    bits = (uint32_t) word;
-    memcpy(&speed, &bits, sizeof(bits));
-
-    return (double) speed;
+    return slope > 0 ? 1e6 / slope : 0;
 }
 
 

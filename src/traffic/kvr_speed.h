@@ -11,7 +11,9 @@
  * "Estimates of the regression coefficient based on Kendall's tau", JASA 63,
  * 1968).  What each request costs besides its tokens cancels out, and up to
  * 29 % of the samples may be anything at all.  A record keeps the last
- * KVR_SPEED_SAMPLES samples.
+ * KVR_SPEED_SAMPLES samples.  Other requests in an engine disturb the times
+ * much: the speed is the mean of the last estimates, where older ones count
+ * less and less, and each can change it by little.
  *
  * A holder has one record, beside the fleet, found by the holder's number; all
  * zero is a valid beginning.  Where there are more holders than records, those
@@ -36,14 +38,19 @@
 #define KVR_SPEED_LEAST    20       /* samples before there is a speed */
 #define KVR_SPEED_TOKENS   256      /* a sample has more; two samples that
                                        are closer show no slope */
-#define KVR_SPEED_STEP     4        /* samples between two estimates */
+#define KVR_SPEED_STEP     8        /* samples between two estimates */
+#define KVR_SPEED_MEAN     8        /* the last one has this part of the
+                                       mean, at least */
+#define KVR_SPEED_CHANGE   2        /* times the mean: as much as a later one
+                                       counts, at most; the same part of the
+                                       mean, at least */
 #define KVR_SPEED_RANGE    4        /* times the fleet's median, at most, and
                                        the same part of it, at least */
 
 
 typedef struct {
-    uint64_t    speed;              /* the generation, and a float: tokens
-                                       per second */
+    uint64_t    slope;              /* the generation, and a float:
+                                       microseconds per token, the mean */
     uint64_t    count;              /* the generation, and the number of
                                        samples */
     uint64_t    samples[KVR_SPEED_SAMPLES];
@@ -57,8 +64,8 @@ typedef struct {
  * sent, and so many tokens had to be prefilled before.  A sample of up to
  * KVR_SPEED_TOKENS tokens, of 2^24 or more, of no time or of more than 4294
  * seconds is not taken.  Each KVR_SPEED_STEP samples the speed is estimated
- * anew, in some 5 microseconds.  If the samples' tokens are too much alike, or
- * the time does not grow with the tokens, the last speed stays.
+ * anew, in some 15 microseconds.  If the samples' tokens are too much alike,
+ * or the time does not grow with the tokens, the last speed stays.
  */
 void kvr_speed_add(kvr_speed_t *s, uint32_t generation, uint64_t tokens,
     int64_t us);
