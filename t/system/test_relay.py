@@ -637,10 +637,11 @@ class Tests:
     def snapshot_now(self, relay):
         """As a router asks for one."""
         client = self.stage.redis
-        before = client.hget(f"kv-snap:{{{relay.worker}}}", "seq")
-        client.set(f"kv-snap-ask:{{{relay.worker}}}", 1, ex=60, nx=True)
-        wait_until("a snapshot", lambda: client.hget(
-            f"kv-snap:{{{relay.worker}}}", "seq") != before, PATIENCE)
+        ask = f"kv-snap-ask:{{{relay.worker}}}"
+        before = relay.metric("snapshots_total")
+        client.set(ask, 1, ex=60, nx=True)
+        wait_until("a snapshot", lambda: not client.exists(ask)
+                   and relay.metric("snapshots_total") > before, PATIENCE)
 
     def snapshots(self):
         """every N messages there is a snapshot, and the log is trimmed"""
