@@ -93,7 +93,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix estimated bench install uninstall deb check-deb clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix repeat estimated bench install uninstall deb check-deb clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
@@ -454,6 +454,15 @@ rivals: deps-demo
 matrix: lib
 	$(PYTHON) -B bench/matrix.py --results $(BUILD)/matrix \
 	    $(if $(QUICK),--quick)
+
+
+## make repeat      the matrix's three largest wins and losses that one router
+##                  and eight engines can show, live; after make matrix
+
+repeat: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/repeat.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay --results $(BUILD)/matrix/report-1-10
 
 
 ## make estimated   routing without events beside exact routing and the others,

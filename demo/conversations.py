@@ -3,9 +3,10 @@
 A turn's prompt is the prompt before it, the engine's answer to that, and the
 turn's own tokens.  draw() makes chats up by a seed, draw_agents() sessions of
 coding agents; the requests of a recorded trace (mooncake.py) are conversations
-of one turn each.
+of one turn each.  simulated() reads what kv-simulate draws.
 """
 
+import json
 import random
 from dataclasses import dataclass
 from math import log
@@ -107,6 +108,35 @@ def draw_agents(count, seed):
                                       lot.randint(*SUB_TURNS),
                                       SUB_MESSAGE_TOKENS))
     return sorted(drawn, key=lambda conversation: conversation.at)
+
+
+def simulated(path):
+    """The conversations of a file of `kv-simulate --conversations`.
+
+    Equal streams of the file are equal tokens.  The answers are the engine's,
+    of the lengths that the file has.
+    """
+    with open(path, encoding="utf-8") as file:
+        drawn = json.load(file)
+    size = drawn["block_size"]
+    streams = {}
+    found = []
+    for talk in drawn["conversations"]:
+        lot = random.Random(talk["own"])
+        turns = [Turn(_tokens(lot, turn["add"]), turn["output"],
+                      turn["think"]) for turn in talk["turns"]]
+        first = []
+        for stream, blocks in talk["parts"]:
+            tokens, more = streams.setdefault(stream,
+                                              ([], random.Random(stream)))
+            tokens += _tokens(more, max(0, blocks * size - len(tokens)))
+            first += tokens[:blocks * size]
+        turns[0].tokens = first + turns[0].tokens
+        found.append(Conversation(talk["at"], turns))
+    begin = min(talk.at for talk in found)
+    for talk in found:
+        talk.at -= begin
+    return sorted(found, key=lambda conversation: conversation.at)
 
 
 def _session(lot, at, system, count, message):

@@ -98,6 +98,8 @@ class Engines:
                                 # tokenizer otherwise
     unknown: bool = False       # nginx has a zone with a model that it refuses
     queue: int = 0              # requests that may wait in an nginx process
+    names: tuple = WORKERS      # one an engine
+    options: tuple = ()         # more of engine.py's
 
 
 def http(method, url, body=None):
@@ -170,10 +172,10 @@ class Fleet:
             "--blocks", str(self.kind.blocks),
             "--prefill-us-per-token", str(self.kind.prefill_us),
             "--decode-us-per-token", str(DECODE_US),
-            "--seed", str(self.kind.seed * len(WORKERS)
+            "--seed", str(self.kind.seed * len(self.kind.names)
                           + (0 if self.kind.alike else number)),
-            *self.tokenizer())
-            for number, name in enumerate(WORKERS)}
+            *self.tokenizer(), *self.kind.options)
+            for number, name in enumerate(self.kind.names)}
         for worker in self.workers.values():
             self._note_engine(worker)
         for worker in self.workers.values():
@@ -389,7 +391,7 @@ class Fleet:
             http("POST", f"http://{address}/v1/completions",
                  {"prompt": PROBE, "max_tokens": 2})
         wait_until("the router has seen events of all engines",
-                   lambda: self._holders(PROBE) == set(WORKERS))
+                   lambda: self._holders(PROBE) == set(self.kind.names))
 
     def reset_caches(self, probes):
         """Empties all engines and waits until the router knows it."""

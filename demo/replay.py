@@ -2,7 +2,8 @@
 """Replays conversations against an OpenAI-compatible endpoint.
 
 They are a part of the Mooncake trace, whose conversations have one turn each,
-or with --chats or --agents drawn by a seed.  Open loop: a conversation begins at its time,
+or with --chats or --agents drawn by a seed, or with --simulated what
+kv-simulate draws.  Open loop: a conversation begins at its time,
 divided by the speed-up, whether or not others have been answered; only
 --max-in-flight holds a request back.  The next turn comes when the answer has
 been thought about, and has that answer in its prompt, as token ids by the
@@ -275,6 +276,8 @@ def parse_options(argv=None):
     add("--agents", type=int, metavar="COUNT",
         help="instead of the trace, so many drawn sessions of coding agents, "
              "and their sub-agents")
+    add("--simulated", metavar="FILE",
+        help="instead of the trace, a file of kv-simulate --conversations")
     add("--seed", type=int, default=1, help="of --chats and --agents")
     add("--speedup", type=float, default=5.0,
         help="divides the recorded times, and those of thinking")
@@ -303,6 +306,8 @@ def load(options):
         return conversations.draw(options.chats, options.seed)
     if options.agents:
         return conversations.draw_agents(options.agents, options.seed)
+    if options.simulated:
+        return conversations.simulated(options.simulated)
     return mooncake.load(options.trace, options.requests, options.scale,
                          options.skip)
 

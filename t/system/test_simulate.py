@@ -236,6 +236,22 @@ def logs_of_nginx_are_read():
     assert f"bound: {shared:.1%}".replace("%", " %") in out, out
 
 
+def what_is_drawn_is_a_file():
+    """--conversations writes what the seed draws, and runs no policy"""
+    status, out, err = simulate(*SMALL, "--cache", 50, "--conversations",
+                                "drawn.json")
+    assert status == 0 and not out, (out, err)
+    drawn = json.loads((at / "drawn.json").read_text())
+    assert drawn["workers"] == 3 and drawn["block_size"] == 16, drawn
+    status, _, err = simulate(*SMALL, "--cache", 50, "--policy",
+                              "round_robin", "--json", "same.json")
+    assert status == 0, err
+    told = json.loads((at / "same.json").read_text())
+    assert told["ceilings"][0]["blocks"] == drawn["blocks"]
+    assert told["runs"][0]["seeds"][0]["requests"] == sum(
+        len(talk["turns"]) for talk in drawn["conversations"])
+
+
 def mistakes_are_told():
     """what is wrong with an option is told, with what there is"""
     for args, words in (
@@ -251,6 +267,7 @@ def mistakes_are_told():
             (("--engine", "trtllm"), "--engine must be vllm or sglang"),
             (("--times", "speed=1"), "none of base, prefill"),
             (("--trace", "/nowhere"), "/nowhere"),
+            (("--trace", "a", "--conversations", "b"), "leave one of them out"),
             (("--compare", "a"), "--compare needs two files, 1 were given"),
             (("chat",), '"chat" is no option')):
         status, _, err = simulate(*args)
@@ -269,7 +286,7 @@ def main():
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
             own_policies_are_found, traces_are_read, logs_of_nginx_are_read,
-            mistakes_are_told])
+            what_is_drawn_is_a_file, mistakes_are_told])
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ local function options_of(args)
             found.compare[1] = value
 
         elseif name == "workload" or name == "trace" or name == "json"
-               or name == "plots"
+               or name == "plots" or name == "conversations"
         then
             found[name] = value
 
@@ -195,6 +195,11 @@ local function options_of(args)
 
     if #found.compare > 0 and #found.compare ~= 2 then
         fail(2, "--compare needs two files, %d were given", #found.compare)
+    end
+
+    if found.conversations and found.trace then
+        fail(2, "--conversations writes what a workload draws, and a --trace "
+                .. "is a file already: leave one of them out")
     end
 
     if found.restart and found.workers == 1 then
@@ -414,6 +419,25 @@ local function write(name, text)
     if not file or not file:write(text) or not file:close() then
         fail(1, "%s can't be written: %s", name, err or "no room?")
     end
+end
+
+
+-- What the first seed draws, as JSON, for programs that replay it.
+local function write_conversations(options)
+    local talks = talks_of(options, options["first-seed"])
+
+    for i, talk in ipairs(talks) do
+        talks[i] = { at = talk.at, own = talk.own, parts = talk.parts,
+                     turns = talk.turns }
+    end
+
+    write(options.conversations, json.encode({
+        block_size = options["block-size"], blocks = options.blocks,
+        workers = options.workers, times = options.times,
+        max_tokens = options["max-tokens"],
+        max_requests = options["max-requests"],
+        conversations = talks,
+    }) .. "\n")
 end
 
 
@@ -642,6 +666,10 @@ local function main(library, ...)
 
     if #options.compare > 0 then
         return compare(options.compare[1], options.compare[2])
+    end
+
+    if options.conversations then
+        return write_conversations(options)
     end
 
     index.load(library)
