@@ -22,6 +22,7 @@ static void kvr_relay_zmq_monitor(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s,
     uint16_t event);
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
+static void kvr_relay_zmq_subscribe(const kvr_relay_zmq_t *z);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
 static bool kvr_relay_zmq_silent(const kvr_relay_t *r,
     const kvr_relay_zmq_t *z);
@@ -357,6 +358,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
         r->counters.reconnects++;
     }
 
+    kvr_relay_zmq_subscribe(s->zmq);
     kvr_relay_source_step(s, KVR_RELAY_STEP_REACHED);
     z->tried_ms = 0;
     z->again_ms = 0;
@@ -380,6 +382,23 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
                            "did before it was reached");
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
+}
+
+
+/*
+ * Sends the subscription to an engine that was reached again.  libzmq does that
+ * when the socket is used next, which may be only after the replay: what the
+ * engine publishes until then would be lost.
+ */
+static void
+kvr_relay_zmq_subscribe(const kvr_relay_zmq_t *z)
+{
+    int     events;
+    size_t  len;
+
+    len = sizeof(events);
+
+    (void) zmq_getsockopt(z->sub, ZMQ_EVENTS, &events, &len);
 }
 
 
