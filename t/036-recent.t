@@ -147,7 +147,7 @@ __DATA__
 
                 return gone > 0
             end)
-            ngx.say(gone < 3 and "a worker that is gone has no name")
+            ngx.say(gone < 4 and "a worker that is gone has no name")
 --- response_body
 load: none
 3 decisions
