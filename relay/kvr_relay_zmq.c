@@ -386,7 +386,7 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
 
 /*
- * Sends the subscription to an engine that was reached again.  libzmq does that
+ * Sends the subscription to an engine that was reached again.  libzmq does it
  * when the socket is used next, which may be only after the replay: what the
  * engine publishes until then would be lost.
  */
