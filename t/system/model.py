@@ -1,8 +1,8 @@
 """The oracle: who holds which block, written from the contract alone.
 
 A second implementation of the index (docs/concepts.md), as plain and slow as
-it can be, with Python's xxhash and without a line of ours in C.  A block is named by
-its sequence hash; a holder is (worker, rank).
+it can be, with Python's xxhash and without a line of ours in C.  A block is
+named by its sequence hash; a holder is (worker, rank).
 """
 
 import json
