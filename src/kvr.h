@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What every room of src/ shares: result codes, tiers, bounds.
+ * Result codes, tiers and bounds, for all folders of src/.
  */
 
 
@@ -16,7 +16,7 @@
 
 
 /*
- * Result codes.  A function that answers anything but KVR_OK has changed
+ * Result codes.  A function that returns another code than KVR_OK has changed
  * nothing, unless its comment says otherwise.
  */
 typedef enum {
@@ -24,14 +24,14 @@ typedef enum {
     KVR_ERROR = -1,         /* programmer error, or the zone is damaged */
     KVR_DECLINED = -2,      /* not there: unknown worker, handle, parent */
     KVR_FULL = -3,          /* a fixed table or the zone has no room left */
-    KVR_BUSY = -4,          /* the lock was not to be had in time */
-    KVR_INVALID = -5,       /* bad input; the reason goes with it */
+    KVR_BUSY = -4,          /* another process held the lock for too long */
+    KVR_INVALID = -5,       /* bad input; the call also gives the reason */
     KVR_DONE = -6,          /* an iterator has nothing more */
-    KVR_LOST = -7           /* the lease is another process's by now */
+    KVR_LOST = -7           /* another process has the lease now */
 } kvr_rc_t;
 
 
-/* Where a block is cached (EVENTS.md section 1). */
+/* Where a block is cached (docs/concepts.md, "tier"). */
 typedef enum {
     KVR_DEVICE = 0,
     KVR_HOST = 1,
@@ -45,7 +45,7 @@ typedef enum {
 
 #define KVR_VERSION          "0.1.0"     /* of the software; CHANGES */
 
-#define KVR_WORKER_ID_MAX    63          /* bytes; EVENTS.md section 1 */
+#define KVR_WORKER_ID_MAX    63          /* bytes */
 #define KVR_ADDRESS_MAX      255         /* bytes; a DNS name and a port fit */
 #define KVR_MODEL_MAX        127         /* bytes; hub names are below 100 */
 #define KVR_MESSAGE_MAX      (16u << 20) /* bytes; kv-relay splits above */

@@ -14,8 +14,8 @@
  *     sequence[0] = local[0]
  *     sequence[i] = XXH3-64(le64 sequence[i-1], le64 local[i]; seed 1337)
  *
- * The format is that of Dynamo's router, bit for bit (EVENTS.md section 6;
- * the vectors are in t/vectors/block_hashes.json).
+ * The format is that of Dynamo's router, bit for bit (test vectors:
+ * t/vectors/block_hashes.json).
  *
  * Long blocks are hashed by vector instructions: those of the architecture's
  * base (SSE2, NEON), as xxhash uses them, or AVX2 where the CPU has it.

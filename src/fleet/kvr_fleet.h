@@ -41,7 +41,7 @@
                                             KVR_VIEWS_LIMIT says there */
 
 
-/* How far a worker's view can be trusted (EVENTS.md section 7, rule 8). */
+/* How far a worker's view can be trusted (docs/events.md, "Confidence"). */
 typedef enum {
     KVR_UNKNOWN = 0,         /* no event was ever seen */
     KVR_EXACT,

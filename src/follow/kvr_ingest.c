@@ -283,10 +283,11 @@ kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
 
 
 /*
- * EVENTS.md section 7, rule 7.  Exception: if the known epoch sends no more
- * heartbeats and a lower epoch does, the stream goes back to the lower epoch.
- * Redis lost its data, and the clock of the publisher that started afterwards
- * was set back.  Log and snapshot repair the view.  A publisher that only ends
+ * Checks the epoch, by the rules of docs/events.md.  There is one exception to
+ * "a lower epoch is ignored".  If the known epoch sends no more heartbeats and
+ * a lower epoch does, the stream goes back to the lower epoch.  Then Redis
+ * lost its data, and the clock of the publisher that started afterwards was
+ * set back.  Log and snapshot repair the view.  A publisher that only ends
  * late sends no heartbeats.
  */
 

@@ -3,11 +3,12 @@
  *
  * Ingest: messages of workers' event streams, applied to the zone in slices.
  *
- * The state machine of EVENTS.md section 7 is here.  A kvr_ingest_t belongs to
- * one process; it works for the holder of the lease of a worker's shard, and
- * every slice checks that lease's token under the shard's lock.  The cursor
- * (epoch, seq, events of seq + 1 applied) is in the zone and is committed
- * together with what it covers.
+ * A kvr_ingest_t checks the epochs and the sequence of envelopes, as
+ * docs/events.md describes them.  It belongs to one process, which must have
+ * the lease of the worker's shard.  Every slice checks the token of that lease
+ * under the shard's lock.  The cursor (epoch, seq, number of applied events of
+ * seq + 1) is in the zone.  The cursor is committed together with the events
+ * that it counts.
  *
  *     switch (kvr_ingest_open(in, worker, len, bytes, n, live, now)) {
  *     case KVR_INGEST_APPLY:

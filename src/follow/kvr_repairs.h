@@ -17,7 +17,7 @@
 #include "kvr_repair.h"
 
 
-/* maximum of workers in repair at a time, EVENTS.md section 7, rule 9 */
+/* the maximum number of workers in repair at a time (docs/operations.md) */
 #define KVR_REPAIRS  4
 
 

@@ -1,10 +1,10 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The roll: which workers are registered in Redis (EVENTS.md sections 2 and 7,
- * rule 10), read by each process that has leases, for the workers of its
- * shards.  A machine without I/O, which says what to ask, and is told the
- * answers.
+ * The roll: the workers that are registered in Redis (docs/events.md, "Members
+ * in Redis").  Each process that has leases reads the roll, for the workers of
+ * its shards.  A state machine without I/O: it names the next question for
+ * Redis, and the caller passes the answer to it.
  *
  *     kvr_roll_begin()          at first, and again some time after each end
  *        │

@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The state of a worker's stream that decides how far the worker's view can
- * be trusted (EVENTS.md section 7, rule 8).
+ * be trusted (docs/events.md, "Confidence").
  *
  * For kvr_ingest.c and its neighbours.  Every call needs the shard's lock.
  */

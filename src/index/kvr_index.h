@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * One door to both indexes.  A zone has one of them, chosen when it is made;
- * what they mean is the same (kvr_radix.h), block for block.
+ * One interface for both indexes, kvr_radix.h and kvr_positional.h.  A zone
+ * has one of them, chosen when the zone is made.  Both give the same answers,
+ * block for block.
  */
 
 

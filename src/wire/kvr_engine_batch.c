@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Batches as engines publish them: vLLM, SGLang, and what shares their form
- * (EVENTS.md sections 3 and 4).  A batch is [ts, events, rank] or a map of
+ * (docs/events.md).  A batch is [ts, events, rank] or a map of
  * these; an event is an array, its fields told by position, or a map, its
  * fields told by name.
  */

@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * KV events: from the bytes of a message, in any dialect of EVENTS.md, to a
- * row of events that all look alike.
+ * KV events: decodes the bytes of a message, in any form of docs/events.md, to
+ * a sequence of events in one form, kvr_event_t.
  *
  *     kvr_decoder_t *d = kvr_decoder_create();
  *

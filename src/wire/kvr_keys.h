@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What Redis has of a worker (EVENTS.md section 2): the names of the keys, and
- * the fields of the hashes, for the router and kv-relay.
+ * A worker's keys in Redis (relay/README.md, "In Redis"): their names, and the
+ * fields of the hashes, for the router and kv-relay.
  *
  *     kv-workers                   a set: the ids of the workers
  *     kv-worker:{w}                a hash: the worker's registration

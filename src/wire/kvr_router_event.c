@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * RouterEvents, Dynamo's JSON form (EVENTS.md section 5): one object, an
+ * RouterEvents, Dynamo's JSON form (docs/events.md): one object, an
  * array of them, or many one after another, as /dump writes them.
  *
  * Numbers are taken as text: hashes fill 64 bits, and a double doesn't.  They

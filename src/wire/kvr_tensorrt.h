@@ -1,10 +1,10 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * TensorRT-LLM's events, JSON (EVENTS.md section 4): an event while it is
- * read, and what was found in it.  kvr_tensorrt_read.c fills it in,
- * kvr_tensorrt.c judges it and takes it apart: its blocks may lie in several
- * tiers, its removals say none, and an update moves a block.
+ * TensorRT-LLM's events, JSON (docs/events.md): the fields of one event.
+ * kvr_tensorrt_read.c reads them.  kvr_tensorrt.c checks the event and splits
+ * it: its blocks can be in several tiers, its removals name no tier, and an
+ * update moves a block to another tier.
  */
 
 

@@ -1,44 +1,47 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The one door of src/: a zone of shared memory that holds one model's index,
- * fleet, load and counters.
+ * The public header of src/: a zone of shared memory that holds the index, the
+ * workers, the load and the counters of one model.  The words are those of the
+ * glossary in docs/concepts.md.
  *
  * SHARDS
  *
- * A zone has one shard or several.  A worker, with all its ranks, belongs to
- * the shard that its id says.  Each shard has a lock, an undo log, a lease and
- * a part of the memory of its own, so that several processes can write at
- * once, each for other workers.  A lookup asks all of them.  What a zone
- * answers does not depend on how many there are.
+ * A zone has one shard or several.  A hash of a worker's id chooses the shard
+ * of the worker, with all its ranks.  Each shard has a lock, an undo log, a
+ * lease and a part of the memory of its own.  So several processes can write
+ * at the same time, each for other workers.  A lookup asks all shards.  The
+ * answers of a zone do not depend on the number of its shards.
  *
- * WHO MAY DO WHAT
+ * LOCKS
  *
- * One process at a time writes a shard, under the shard's lock, a word that
- * carries its owner {pid, start time}.  Every function below that writes takes
- * the lock and gives it back by itself, one lock at a time.  Readers take no
- * lock and never wait.  The load tables are joined and left under the lock of
- * shard 0; a process writes its own rows without it.
+ * One process at a time writes a shard, under the shard's lock.  The lock is a
+ * word with the owner's pid and start time.  Every function below that writes
+ * takes the lock and releases it before it returns.  A process has one lock at
+ * a time.  Readers take no lock and never wait.  A process joins and leaves
+ * the load tables under the lock of shard 0, and writes its own rows without a
+ * lock.
  *
- * WHAT A READER MAY SEE
+ * READERS BESIDE A WRITER
  *
- * A lookup sees each shard's index as it was at one moment during the call,
- * or, when a writer keeps changing the very blocks asked for, a prefix of
- * that: it may under-report what is being written, and never over-reports.
+ * A lookup sees each shard's index as it was at one moment during the call.
+ * If a writer keeps changing the blocks of the prompt, the lookup may see a
+ * prefix of that.  So a lookup can report less than is cached, never more.
  *
- * WHAT HAPPENS WHEN A PROCESS DIES, AT ANY INSTRUCTION
+ * WHEN A PROCESS DIES, AT ANY INSTRUCTION
  *
- * A reader: nothing; it left no trace.  A writer: its transaction stays
- * unfinished behind a lock word that names a dead process.  The next process
- * that needs the lock (a writer, or kvr_router_tend(), which every process
- * calls each 100 ms) takes the lock over and rolls the transaction back by the
- * shard's undo log; meanwhile the other shards are written as ever.
- * Versions are never rolled back, so that no reader takes torn memory for
- * whole.  A process that is only stopped keeps its lock; others get KVR_BUSY.
+ * A reader leaves no trace.  A writer leaves an unfinished transaction, and a
+ * lock word that names a dead process.  The next process that needs the lock
+ * takes the lock over, and undoes the transaction by the shard's undo log.
+ * That process is a writer, or any process in kvr_router_tend(), which every
+ * process calls each 100 ms.  Meanwhile the other shards can be written.  The
+ * version numbers by which readers notice a change are never set back, so
+ * that no reader takes half-written memory for whole.  A process that is
+ * stopped, but not dead, keeps its lock: other writers get KVR_BUSY.
  *
- * A process that has a shard's lease writes events only while the lease's
- * token is its own, checked under the lock at each slice: one that was stopped
- * and wakes gets KVR_LOST and can do no harm.
+ * A process writes events of a shard only while it has the shard's lease.  The
+ * lease has a token, which is compared under the lock at each slice.  If a
+ * process was stopped and lost its lease, it gets KVR_LOST and writes nothing.
  */
 
 

@@ -1,8 +1,8 @@
 """The oracle: who holds which block, written from the contract alone.
 
-A second implementation of DESIGN.md, section 4, as plain and slow as it can
-be, with Python's xxhash and without a line of ours in C.  A block is named by
-its sequence hash; a holder is (worker, rank).
+A second implementation of the index (docs/concepts.md), as plain and slow as
+it can be, with Python's xxhash and without a line of ours in C.  A block is
+named by its sequence hash; a holder is (worker, rank).
 """
 
 import json
@@ -117,7 +117,7 @@ class Model:
         return self.holders.setdefault((worker, rank), Holder())
 
     def apply(self, worker, events):
-        """Applies the events of a normalised batch (EVENTS.md, section 2)."""
+        """Applies the events of a normalised batch (docs/events.md)."""
         for event in events:
             holder = self.holder(worker, event[1])
             if event[0] == "s":

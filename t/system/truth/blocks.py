@@ -1,6 +1,6 @@
 """Blocks and prompts: what engines hold, hashed from the contract alone.
 
-EVENTS.md, section 6, with Python's xxhash and without a line of libkvr.
+docs/concepts.md, with Python's xxhash and without a line of libkvr.
 """
 
 from array import array

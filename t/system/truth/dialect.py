@@ -1,4 +1,4 @@
-"""Events as engines write them: EVENTS.md, section 3."""
+"""Events as engines write them: docs/events.md."""
 
 import time
 

@@ -1,7 +1,7 @@
 """A stand-in engine: caches of its ranks, and ZMQ as engines speak it.
 
 Of each rank a PUB socket, and a ROUTER socket that replays from a finite
-buffer (EVENTS.md, section 3).  What is true at each of its batches is told to
+buffer (docs/events.md).  What is true at each of its batches is told to
 a History, which never reads what is sent.
 """
 

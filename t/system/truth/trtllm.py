@@ -1,5 +1,5 @@
 """A stand-in for TensorRT-LLM: its events are drained over HTTP, and whoever
-drains them has them alone (EVENTS.md, section 4).
+drains them has them alone (docs/events.md).
 
 Blocks that leave the device may go to the host, and come back from there; the
 oracle counts each event by its event_id.
