@@ -59,6 +59,15 @@ def all_is_there():
     assert not missing, (missing, files())
 
 
+def pictures_are_there():
+    """the pictures of the pages that are installed are installed, too"""
+    pages = list((at / "usr/share/doc/nginx-kv-router").rglob("*.md"))
+    names = [page.parent / name for page in pages for name in re.findall(
+        r"!\[[^\]]*\]\(([^)#]+)\)", page.read_text())]
+    assert len(names) >= 4, names
+    assert all(name.is_file() for name in names), names
+
+
 def the_unit_is_there():
     """and a systemd unit that starts the relay that was installed"""
     units = [name for name in files() if name.endswith("kv-relay@.service")]
@@ -144,7 +153,7 @@ def main():
     global at
     with tempfile.TemporaryDirectory(prefix="kv-router install-") as path:
         at = Path(path)
-        return tap.run([all_is_there, the_unit_is_there,
+        return tap.run([all_is_there, pictures_are_there, the_unit_is_there,
                         the_sample_starts_it, the_relay_runs, the_check_runs,
                         the_relay_needs_little, nothing_is_left])
 
