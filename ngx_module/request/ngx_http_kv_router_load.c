@@ -15,7 +15,10 @@ static ngx_uint_t ngx_http_kv_router_others(
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
-/* how long a prompt in flight counts as cached at a worker without events */
+/*
+ * Milliseconds for which a prompt that was sent counts as cached at a worker
+ * without events, and as in flight for the other processes.
+ */
 
 #define NGX_HTTP_KV_ROUTER_PREDICT  5000
 
