@@ -31,6 +31,13 @@ our $HttpConfig = <<'_EOC_';
             add_header          x-route "$kv_router_worker $kv_router_overlap_blocks" always;
             proxy_pass          http://engines/;
         }
+
+        location /flight/ {
+            access_by_lua_block { flight:access() }
+            add_header          x-pid $pid always;
+            add_header          x-route "$kv_router_worker $kv_router_reason" always;
+            proxy_pass          http://engines/;
+        }
     }
 
     upstream engines {
@@ -44,7 +51,11 @@ our $HttpConfig = <<'_EOC_';
     }
 
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none" })
+        router = require("resty.kv_router").new("main", {
+            tokenizer = "none", policy_conf = { in_flight = false },
+        })
+
+        flight = require("resty.kv_router").new("main", { tokenizer = "none" })
     }
 _EOC_
 
@@ -97,7 +108,7 @@ log_level('notice');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 31;
+plan tests => repeat_each() * 36;
 
 run_tests();
 
@@ -264,3 +275,42 @@ routed: 200 w4 4
 --- response_body
 routed: 200 w4 0
   by 2 processes
+
+
+
+=== TEST 7: what one process has sent is in flight for both of them
+--- http_config
+    kv_router_zone    zone=main:16m block_size=4;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+    kv_router_worker  main w4 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
+--- script
+            for i = 5, 8 do
+                local body = '{"prompt":' .. client.tokens(i * 1000, i * 1000 + 63)
+                             .. "}"
+                local first = ask("POST", "/flight/completions", body, nil, PORT)
+                local worker, why = first.headers["x-route"]:match("^(%S+) (.+)")
+
+                ngx.say(why)
+
+                local again = {}
+
+                client.wait(function()
+                    local answer = ask("POST", "/flight/completions", body, nil,
+                                       PORT)
+
+                    again[answer.headers["x-pid"]] = true
+                    assert(answer.headers["x-route"] == worker .. " in flight",
+                           answer.headers["x-route"])
+
+                    return next(again, next(again))
+                end)
+            end
+
+            client.idle()
+--- response_body
+no overlap
+no overlap
+no overlap
+no overlap
+load: none

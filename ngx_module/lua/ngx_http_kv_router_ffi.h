@@ -138,7 +138,8 @@ typedef struct {
     double      reported_usage;     /* 0..1, of its KV cache */
     double      churn;              /* blocks stored on the device lately */
     double      in_flight;          /* blocks of the prompt that the worker
-                                       works on for requests of this process */
+                                       works on for requests of this process,
+                                       or was sent by another process lately */
     double      prefill_tps;        /* tokens prefilled per second; 0: not
                                        known */
 } ngx_http_kv_router_candidate_t;

@@ -10,10 +10,15 @@
 #include "ngx_http_kv_router_route.h"
 
 
+static ngx_uint_t ngx_http_kv_router_others(
+    const ngx_http_kv_router_ctx_t *ctx);
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
 
 
-/* how long a prompt in flight counts as cached at a worker without events */
+/*
+ * Milliseconds for which a prompt that was sent counts as cached at a worker
+ * without events, and as in flight for the other processes.
+ */
 
 #define NGX_HTTP_KV_ROUTER_PREDICT  5000
 
@@ -33,6 +38,9 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
  * Blocks that a candidate has by estimates or predictions count as held in
  * device.  Blocks of the prompt that are in flight to the candidate are not
  * new load.
+ *
+ * A process knows what it has in flight itself.  Where predict= is not set,
+ * predictions tell it of the other processes: they count as in flight.
  */
 
 ngx_int_t
@@ -54,7 +62,9 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (ctx->zone->predict == 0 && !ngx_http_kv_router_estimates(ctx)) {
+    if (ctx->zone->predict == 0 && !ngx_http_kv_router_others(ctx)
+        && !ngx_http_kv_router_estimates(ctx))
+    {
         return NGX_OK;
     }
 
@@ -90,6 +100,15 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
             continue;
         }
 
+        if (ctx->zone->predict == 0) {
+
+            if (depth > c->device) {
+                c->in_flight = ngx_max(c->in_flight, depth);
+            }
+
+            continue;
+        }
+
         if (depth > c->device) {
             ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                            "kv_router prediction: worker \"%*s\" has %uD "
@@ -105,6 +124,15 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     }
 
     return NGX_OK;
+}
+
+
+/* Are there other processes that route requests of the zone? */
+
+static ngx_uint_t
+ngx_http_kv_router_others(const ngx_http_kv_router_ctx_t *ctx)
+{
+    return ctx->zone->processes->worker_processes > 1;
 }
 
 
@@ -231,6 +259,9 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     } else if (ctx->text) {
         return;
+
+    } else if (ms == 0 && ngx_http_kv_router_others(ctx)) {
+        ms = NGX_HTTP_KV_ROUTER_PREDICT;
     }
 
     if (ctx->nchains && ms) {

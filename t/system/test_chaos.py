@@ -119,10 +119,11 @@ def all_of_them_come_back():
     """in the end all of them are well again"""
     for engine in at.engines:
         engine.mode = "ok"
-    # who was long dead waits longest for its next probe
+    # who was long dead waits longest for its next probe; a prompt that was just
+    # sent stays where it is in flight, so each one is new
 
-    for _ in range(600):
-        at.stage.ask()
+    for number in range(600):
+        at.stage.ask([1000 + number] * 64)
         states = {worker["health"]["state"]
                   for worker in at.stage.workers().values()}
         if states == {"ok"}:

@@ -43,7 +43,8 @@
 --                               device <= host <= disk
 --         predicted             of device: not by events yet, see predict=
 --         in_flight             blocks of the prompt that the worker has in
---                               flight, for requests of this nginx process
+--                               flight, for requests of this nginx process,
+--                               or was sent by another one within 5 seconds
 --         churn                 blocks that it stored lately; half of them are
 --                               forgotten after 4 minutes
 --         active_requests, active_prefills, prefill_tokens (not yet done, as
