@@ -5,8 +5,11 @@
 
 #include "kvr_relay.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 
 #define KVR_RELAY_IDLE_MS      10000    /* while it is silent */
@@ -24,6 +27,8 @@ static void kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s,
 static void kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_zmq_subscribe(const kvr_relay_zmq_t *z);
 static void kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s);
+static const char *kvr_relay_zmq_refusal(const kvr_relay_t *r,
+    const kvr_relay_source_t *s);
 static bool kvr_relay_zmq_silent(const kvr_relay_t *r,
     const kvr_relay_zmq_t *z);
 static void kvr_relay_zmq_live(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -302,13 +307,7 @@ kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s, uint16_t event)
 
     case ZMQ_EVENT_CLOSED:
         z->failed = true;
-        z->why = kvr_relay_zmq_silent(r, z) ? NULL
-                 : "connection refused, or no route to the host";
-
-        if (strncmp(r->options.events.items[s->index], "ipc:", 4) == 0) {
-            z->why = "there is no such socket, or nothing listens at it";
-        }
-
+        z->why = kvr_relay_zmq_refusal(r, s);
         return;
     }
 
@@ -321,6 +320,31 @@ kvr_relay_zmq_event(kvr_relay_t *r, kvr_relay_source_t *s, uint16_t event)
     z->failed = false;
     z->tried_ms = 0;
     z->again_ms = 0;
+}
+
+
+/* Why a connect has just failed; NULL: it had no answer for long. */
+
+static const char *
+kvr_relay_zmq_refusal(const kvr_relay_t *r, const kvr_relay_source_t *s)
+{
+    const char  *endpoint;
+
+    endpoint = r->options.events.items[s->index];
+
+    if (strncmp(endpoint, "ipc://", 6) != 0) {
+        return kvr_relay_zmq_silent(r, s->zmq) ? NULL
+               : "connection refused, or no route to the host";
+    }
+
+    if (faccessat(AT_FDCWD, endpoint + 6, W_OK, AT_EACCESS) == -1
+        && errno == EACCES)
+    {
+        return "the relay's user can't write to the socket, or can't enter "
+               "its folder";
+    }
+
+    return "there is no such socket, or nothing listens at it";
 }
 
 

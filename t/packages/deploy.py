@@ -6,6 +6,7 @@ configuration for Kubernetes, and the manifests are valid.  TAP.
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -103,6 +104,45 @@ def manifests_are_valid():
                           capture_output=True).returncode != 0
 
 
+def pod_of(name):
+    """The pod of that manifest's Deployment."""
+    (one,) = [one for one in yaml.safe_load_all(
+        (DEPLOY / f"kubernetes/{name}.yaml").read_text())
+        if one["kind"] == "Deployment"]
+    return one["spec"]["template"]["spec"]
+
+
+def engine_and_relay_meet():
+    """vLLM listens where the relay connects, and the relay may do so"""
+    vllm, relay = pod_of("vllm")["containers"]
+    (events,) = [json.loads(word.split("=", 1)[1]) for word in vllm["args"]
+                 if word.startswith("--kv-events-config=")]
+    settings = {one["name"]: one.get("value") for one in relay["env"]}
+    for name, option in (("endpoint", "EVENTS"), ("replay_endpoint", "REPLAY")):
+        place = events[name]
+        # vLLM connects to an endpoint of tcp:// without a "*"
+        assert place.startswith("ipc://"), place
+        assert settings[f"KV_RELAY_{option}"] == place, settings
+        for one in vllm, relay:
+            assert [mount["mountPath"] for mount in one["volumeMounts"]] == [
+                str(Path(place.removeprefix("ipc://")).parent)], one
+    # vLLM's image runs as root, and only the same user can connect
+    assert relay["securityContext"]["runAsUser"] == 0
+
+
+def streams_have_time():
+    """a pod is not killed before its nginx ends the last streams"""
+    (conf,) = [one["data"]["nginx.conf"] for one in yaml.safe_load_all(
+        (DEPLOY / "kubernetes/router.yaml").read_text())
+        if one["kind"] == "ConfigMap"]
+    seconds = int(re.search(r"worker_shutdown_timeout (\d+)s;", conf)[1])
+    pod = pod_of("router")
+    (hook,) = [one["lifecycle"]["preStop"]["exec"]["command"]
+               for one in pod["containers"]]
+    before = int(re.search(r"sleep (\d+); nginx -s quit", hook[-1])[1])
+    assert pod["terminationGracePeriodSeconds"] > seconds + before
+
+
 def the_router_is_made():
     """the router's image is made, and nginx takes the manifest's configuration"""
     can_be_made()
@@ -121,11 +161,7 @@ def the_relay_is_made():
     """the relay's image is made, and the relay takes the manifest's settings"""
     can_be_made()
     root = image("relay")
-    (pod,) = [one for one in yaml.safe_load_all(
-        (DEPLOY / "kubernetes/vllm.yaml").read_text())
-        if one["kind"] == "Deployment"]
-    (relay,) = [one for one in pod["spec"]["template"]["spec"]["containers"]
-                if one["name"] == "kv-relay"]
+    relay = pod_of("vllm")["containers"][1]
     settings = [f"{one['name']}={one['value']}" for one in relay["env"]
                 if "value" in one]
     settings = [one.replace("$(POD_IP)", "10.0.0.1").replace(
@@ -146,7 +182,8 @@ def main():
     directory = Path(tempfile.mkdtemp(prefix="deploy-", dir=build))
     directory.chmod(0o755)
     try:
-        return tap.run([manifests_are_valid, the_router_is_made,
+        return tap.run([manifests_are_valid, engine_and_relay_meet,
+                        streams_have_time, the_router_is_made,
                         the_relay_is_made])
     finally:
         for root in images:

@@ -188,11 +188,11 @@ class Relay(Process):
 
     count = 0
 
-    def __init__(self, stage, worker, *options, url=None):
+    def __init__(self, stage, worker, *options, url=None, before=()):
         Relay.count += 1
         self.worker = worker
         super().__init__(f"relay-{Relay.count}", [
-            str(RELAY), "--worker", worker, "--redis",
+            *before, str(RELAY), "--worker", worker, "--redis",
             url or stage.redis_url(), "--address", "127.0.0.1:80",
             "--listen", "127.0.0.1:0", "--memory", "32m",
             "--log-level", "debug", *options], stage.directory)

@@ -221,6 +221,8 @@ def a_policy_that_is_refused_is_told():
              r"acme/fails\.lua:2: no way"),
             ("strict", "return { new = function() return nil, 'x' end }",
              r'policy "acme\.strict": x'),
+            ("void", "return { new = function() end }",
+             r'policy "acme\.void": new\(conf\) returned nothing: it must'),
             ("empty", "return { new = function() return {} end }",
              r"has no function pick\(self, ctx\)")):
         status, out, err = tried(name, "\n" + text, whole=True)
@@ -343,10 +345,33 @@ def a_policy_without_bounds_is_ended():
     a fault, whatever status it gives"""
     status, out, err = tried("grows", 'return ("x"):rep(2^30)')
     assert status == 1 and "not enough memory" in err, (out, err)
+    status, out, err = tried("piles", """
+        local pile = {}
+        for i = 1, math.huge do pile[i] = { i } end""")
+    assert status == 1 and "it has more than 512 MiB of memory: a table" in err
+    assert re.search(r"acme/piles\.lua:7: in ", err), err
     for status in (0, 3):
-        code, out, err = tried("leaves", f"os.exit({status})")
+        code, out, err = tried("exits", f"os.exit({status})")
+        assert code == 1, (code, out, err)
+        assert "it has called os.exit(), which ends the nginx process" in err
+        assert re.search(r"acme/exits\.lua:5: in ", err), err
+        code, out, err = tried(
+            "leaves", f"""local ffi = require "ffi"
+                ffi.cdef "void _exit(int status);"
+                ffi.C._exit({status})""")
         assert code == 1, (code, out, err)
         assert f"it ended the process, with status {status}" in err, err
+
+
+def an_error_without_words_is_told():
+    """an error that is no text has a sentence, and file and line"""
+    for value in ("nil", "{ code = 5 }"):
+        status, out, err = tried("mute", f"error({value})")
+        kind = "nil" if value == "nil" else "table"
+        assert status == 1, (out, err)
+        assert (f'pick: error() was called with a {kind}: call it with a '
+                "sentence\n") in err, err
+        assert re.search(r"acme/mute\.lua:5: in ", err), err
 
 
 def a_slow_policy_is_no_fault():
@@ -425,7 +450,8 @@ def main():
             policies_that_never_end_are_ended, a_global_is_told,
             unknown_fields_are_told, a_configuration_is_checked,
             mistakes_of_a_configuration_are_told, a_zone_can_have_a_model,
-            a_policy_without_bounds_is_ended, a_slow_policy_is_no_fault,
+            a_policy_without_bounds_is_ended,
+            an_error_without_words_is_told, a_slow_policy_is_no_fault,
             what_is_missing_is_named, it_says_how_it_is_called])
 
 

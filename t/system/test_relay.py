@@ -35,7 +35,7 @@ class Tests:
         self.engines.append(engine)
         return engine
 
-    def relay(self, engines, *options, worker=None, replay=True, url=None):
+    def relay(self, engines, *options, worker=None, replay=True, **more):
         """A relay beside one engine, or several ranks."""
         worker = worker or f"w{next(self.names)}"
         if isinstance(engines, Engine):
@@ -45,7 +45,7 @@ class Tests:
             if replay:
                 options += ("--replay",
                             f"tcp://127.0.0.1:{engine.replay_port}")
-        relay = Relay(self.stage, worker, *options, url=url)
+        relay = Relay(self.stage, worker, *options, **more)
         self.relays.append(relay)
         return relay
 

@@ -221,6 +221,19 @@ class Log(test_relay.Tests):
         assert "rank 4" not in relay.http("/ready")[1]
         assert relay.metric('engine_up{rank="4"}') == 1
 
+    def not_allowed(self):
+        """a socket that the relay's user must not write to is told of"""
+        place = f"ipc://{self.stage.directory}/closed"
+        with socket.socket(socket.AF_UNIX) as closed:
+            closed.bind(place.removeprefix("ipc://"))
+            closed.listen()
+            os.chmod(place.removeprefix("ipc://"), 0)
+            relay = self.relay([], "--events", place, before=(
+                "setpriv", "--bounding-set",
+                "-dac_override,-dac_read_search") * (os.geteuid() == 0))
+            self._unreached(relay, 0, place, "the relay's user can't write to "
+                            "the socket, or can't enter its folder")
+
     def not_polled(self):
         """nor is a TensorRT-LLM that is not there passed over"""
         engine = self.engine()

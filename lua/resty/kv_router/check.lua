@@ -13,11 +13,12 @@
 -- resty.kv_router.check_contexts.  Each step is named before it begins.
 --
 -- Nothing is compiled, so that a loop that never ends can be interrupted: such a
--- step is ended after some seconds of processor time, with a traceback.
+-- step is ended after some seconds of processor time, with a traceback.  So is a
+-- step by which the process has too much memory.
 --
 -- The command translates these exit statuses to 0, 1 and 2.  Any other status
 -- means that the process did not come to its end, perhaps because the policy
--- has called os.exit(0).
+-- has ended it by a function of C.
 
 
 local FINE = 10
@@ -25,7 +26,8 @@ local FAULT = 11
 local USAGE = 12
 
 local SECONDS = 2                -- of processor time for one call of a policy
-local INSTRUCTIONS = 100000      -- of LuaJIT, between two looks at the time
+local MEMORY = 512               -- MiB of Lua objects, all in all
+local INSTRUCTIONS = 100000      -- of LuaJIT, between two looks at these
 
 jit.off()
 
@@ -33,6 +35,7 @@ local ffi = require "ffi"
 local host = require "resty.kv_router.host"
 
 local clock = os.clock
+local exit = os.exit
 local errors = 0                 -- kinds of faults
 local within_line = false
 local step                       -- what is being done, with the policy's name
@@ -54,7 +57,7 @@ end
 
 local function fail(status, text)
     say("kv-router-check: " .. text)
-    os.exit(status)
+    exit(status)
 end
 
 host.install(function(level, ...)
@@ -88,15 +91,34 @@ local function begin(what)
 end
 
 
--- Ends the process when a step takes too long, with the place where it is.
+-- Ends the process, with the place of the function that has called the caller
+-- of this.
+local function stop(text)
+    debug.sethook()
+    fail(FAULT, debug.traceback(step .. ": " .. text, 3))
+end
+
+
+-- Ends the process when a step takes too long, or has made too much.
 local function watch()
-    if clock() - began < SECONDS then
-        return
+    if clock() - began >= SECONDS then
+        stop("it has run for more than " .. SECONDS
+             .. " s: an endless loop?")
     end
 
-    debug.sethook()
-    fail(FAULT, debug.traceback(step .. ": it has run for more than " .. SECONDS
-                                .. " s: an endless loop?", 2))
+    if collectgarbage("count") > MEMORY * 1024 then
+        stop("it has more than " .. MEMORY .. " MiB of memory: a table that "
+             .. "only grows?")
+    end
+end
+
+
+-- In nginx os.exit() ends the nginx process with all its requests.
+local function watch_exit()
+    rawset(os, "exit", function()
+        stop("it has called os.exit(), which ends the nginx process with all "
+             .. "its requests: return from the function instead")
+    end)
 end
 
 
@@ -438,6 +460,7 @@ end
 
 local function main(first, second)
     begin("start")
+    watch_exit()
     debug.sethook(watch, "", INSTRUCTIONS)
 
     if first == "-c" then
@@ -446,7 +469,7 @@ local function main(first, second)
         try_one(first, second)
     end
 
-    os.exit(errors > 0 and FAULT or FINE)
+    exit(errors > 0 and FAULT or FINE)
 end
 
 

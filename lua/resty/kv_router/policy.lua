@@ -251,7 +251,10 @@ local function named(name, conf)
     local policy, err = loaded.new(conf)
 
     if not policy then
-        return nil, 'policy "' .. name .. '": ' .. tostring(err)
+        return nil, 'policy "' .. name .. '": '
+                    .. (err == nil and "new(conf) returned nothing: it must "
+                                       .. "return the policy, or nil and a "
+                                       .. "sentence" or tostring(err))
     end
 
     return policy
@@ -619,8 +622,16 @@ local function place(func)
 end
 
 
+-- For xpcall(): what error() was called with, and a traceback.
 local function with_traceback(err)
-    return traceback(tostring(err), 1)
+    local text = tostring(err)
+
+    if err == nil or find(text, "^%l+: 0x") then
+        text = "error() was called with a " .. type(err)
+               .. ": call it with a sentence"
+    end
+
+    return traceback(text, 1)
 end
 
 
