@@ -14,15 +14,33 @@
 #include <sys/mman.h>
 
 
-#define ROWS_MAX_WORKERS  1024u         /* the directive's default */
-#define ROWS_PAGE         4096u
-#define ROWS_PAGE_SLAB    24u           /* what nginx notes of a page */
-#define ROWS_PAGES_SLAB   2u            /* its slab pool's head, alignment */
+/*
+ * What nginx gives the router of a zone, with two worker processes and without
+ * max_workers=: memory.zone_bytes and max_workers of its status.
+ */
+
+typedef struct {
+    const char  *name;
+    size_t       whole;
+    size_t       size;
+    uint32_t     max_workers;
+} rows_size_t;
+
+static const rows_size_t  rows_sizes[] = {
+    { "8m", 8u << 20, 7278592, 256 },
+    { "64m", 64u << 20, 63197184, 1024 },
+    { "256m", 256u << 20, 260206592, 1024 },
+    { "1024m", 1024u << 20, 1060818944, 1024 },
+    { "4096m", 4096ull << 20, 4263280640, 1024 }
+};
+
+#define ROWS_SIZES  (sizeof(rows_sizes) / sizeof(rows_size_t))
 
 
 typedef struct {
     kvr_router_t    k;
     const char     *name;               /* of the zone's size */
+    kvr_index_kind_t  kind;
     void           *base;
     size_t          size;               /* what nginx gives of it */
     size_t          whole;
@@ -30,7 +48,7 @@ typedef struct {
 } rows_zone_t;
 
 
-static void rows_zone_open(rows_zone_t *z, const char *name, size_t size,
+static void rows_zone_open(rows_zone_t *z, const rows_size_t *of,
     kvr_index_kind_t kind);
 static void rows_zone_say(rows_zone_t *z, const char *shape);
 static bool rows_zone_store(rows_zone_t *z, uint32_t worker,
@@ -49,59 +67,54 @@ rows_capacity(const char *chat)
     script_t     s;
     rows_zone_t  z;
 
-    static const struct {
-        const char  *name;
-        size_t       mb;
-    } zones[5] = { { "8m", 8 }, { "64m", 64 }, { "256m", 256 },
-                   { "1024m", 1024 }, { "4096m", 4096 } };
-
     script_open(&s, chat);
 
-    for (i = 0; i < 5; i++) {
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
+    for (i = 0; i < ROWS_SIZES; i++) {
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_RADIX);
         rows_zone_chains(&z, 1);
         rows_zone_say(&z, "long chains");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_RADIX);
         rows_zone_chats(&z, &s);
         rows_zone_say(&z, "chats");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_RADIX);
         rows_zone_ones(&z);
         rows_zone_say(&z, "one-block prompts");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_RADIX);
         rows_zone_stairs(&z);
         rows_zone_say(&z, "staircases");
 
-        rows_zone_open(&z, zones[i].name, zones[i].mb << 20, KVR_INDEX_RADIX);
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_RADIX);
         rows_zone_chains(&z, WL_WORKERS);
         rows_zone_say(&z, "long chains on 128 workers");
     }
 
     script_close(&s);
 
-    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
-    rows_zone_chains(&z, 1);
-    rows_zone_say(&z, "long chains");
+    for (i = 0; i < ROWS_SIZES - 1; i++) {
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_POSITIONAL);
+        rows_zone_chains(&z, 1);
+        rows_zone_say(&z, "long chains");
 
-    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
-    rows_zone_ones(&z);
-    rows_zone_say(&z, "one-block prompts");
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_POSITIONAL);
+        rows_zone_ones(&z);
+        rows_zone_say(&z, "one-block prompts");
 
-    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
-    rows_zone_stairs(&z);
-    rows_zone_say(&z, "staircases");
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_POSITIONAL);
+        rows_zone_stairs(&z);
+        rows_zone_say(&z, "staircases");
 
-    rows_zone_open(&z, "64m, positional", 64u << 20, KVR_INDEX_POSITIONAL);
-    rows_zone_chains(&z, WL_WORKERS);
-    rows_zone_say(&z, "long chains on 128 workers");
+        rows_zone_open(&z, &rows_sizes[i], KVR_INDEX_POSITIONAL);
+        rows_zone_chains(&z, WL_WORKERS);
+        rows_zone_say(&z, "long chains on 128 workers");
+    }
 }
 
 
 static void
-rows_zone_open(rows_zone_t *z, const char *name, size_t size,
-    kvr_index_kind_t kind)
+rows_zone_open(rows_zone_t *z, const rows_size_t *of, kvr_index_kind_t kind)
 {
     char               why[KVR_WHY_LEN];
     uint32_t           i;
@@ -109,11 +122,11 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size,
     kvr_worker_conf_t  conf;
 
     memset(z, 0, sizeof(rows_zone_t));
-    z->name = name;
-    z->whole = size;
-    size = (size / (ROWS_PAGE + ROWS_PAGE_SLAB) - ROWS_PAGES_SLAB) * ROWS_PAGE;
-    z->size = size;
-    z->base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+    z->name = of->name;
+    z->kind = kind;
+    z->whole = of->whole;
+    z->size = of->size;
+    z->base = mmap(NULL, z->size, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (z->base == MAP_FAILED) {
@@ -123,12 +136,13 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size,
 
     memset(&params, 0, sizeof(params));
     params.block_size = 16;
-    params.max_workers = ROWS_MAX_WORKERS;
+    params.max_workers = of->max_workers;
     params.shards = 1;
     params.index = kind;
 
-    ix_must(kvr_router_format(z->base, size, &params, why) == KVR_OK
-            && kvr_router_attach(&z->k, z->base, size, &params, why) == KVR_OK
+    ix_must(kvr_router_format(z->base, z->size, &params, why) == KVR_OK
+            && kvr_router_attach(&z->k, z->base, z->size, &params, why)
+               == KVR_OK
             && kvr_router_join(&z->k) == KVR_OK, "a zone");
 
     memset(&conf, 0, sizeof(conf));
@@ -146,11 +160,13 @@ rows_zone_open(rows_zone_t *z, const char *name, size_t size,
 static void
 rows_zone_say(rows_zone_t *z, const char *shape)
 {
-    char  row[64];
+    char  row[64], name[32];
 
-    snprintf(row, sizeof(row), "zone of %s: %s", z->name, shape);
+    snprintf(name, sizeof(name), "%s%s", z->name,
+             z->kind == KVR_INDEX_RADIX ? "" : ", positional");
+    snprintf(row, sizeof(row), "zone of %s: %s", name, shape);
     ix_say(row, "pairs", (double) z->pairs);
-    snprintf(row, sizeof(row), "zone of %s: %s, a pair", z->name, shape);
+    snprintf(row, sizeof(row), "zone of %s: %s, a pair", name, shape);
     ix_say(row, "bytes", (double) z->whole / z->pairs);
 
     kvr_router_leave(&z->k);

@@ -189,7 +189,7 @@ invalid zone size "zone=:8m"
 --- http_config
     kv_router_zone  zone=main:32k;
 --- error_log
-zone "main" is too small, it must have 8m at least
+kv_router_zone "main": 32k is too small for max_workers=1, shards=1 and worker_processes=1: write zone=main:5m
 
 
 
@@ -197,7 +197,7 @@ zone "main" is too small, it must have 8m at least
 --- http_config
     kv_router_zone  zone=main:8m max_workers=16384;
 --- error_log
-kv_router_zone "main": 
+kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:114m, or max_workers=512 in
 
 
 

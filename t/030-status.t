@@ -99,7 +99,7 @@ __DATA__
 application/json
 zone model block_size eagle max_workers memory index frequency lease shards uptime version policy waiting times requests questions echoes names routed workers
 memory: zone_bytes used_bytes arena_bytes arena_used
-index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn lookups_cut rollbacks lock_breaks load_reclaimed load_overflow load_below_zero
+index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn lookups_cut rollbacks lock_breaks load_reclaimed load_uncounted load_below_zero
 frequency: window_ms blocks_max replaced cut
 lease: pid token
 requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared decide_seconds never_matched by_reason by_tokens

@@ -62,25 +62,54 @@ static void ngx_http_kv_router_estimator_worker(
 
 /* ---- the zone ----------------------------------------------------------- */
 
+/* The number of rings in a zone of so many bytes; *size becomes that of each. */
+
+static ngx_uint_t
+ngx_http_kv_router_rings_plan(ngx_http_kv_router_zone_t *zone,
+    size_t zone_size, size_t *size)
+{
+    ngx_uint_t  n;
+
+    /* after a reload the old processes need theirs for a while */
+
+    n = ngx_min(2 * zone->processes->worker_processes,
+                NGX_HTTP_KV_ROUTER_RINGS);
+    n = ngx_min(n, zone_size / NGX_HTTP_KV_ROUTER_RINGS_MOST
+                   / KVR_ROUTED_MIN);
+    n = ngx_max(n, 1);
+
+    *size = zone_size / NGX_HTTP_KV_ROUTER_RINGS_PART / n;
+    *size = ngx_max(*size, KVR_ROUTED_MIN);
+    *size = ngx_min(*size, NGX_HTTP_KV_ROUTER_RING_MAX) & ~(size_t) 63;
+
+    return n;
+}
+
+
+size_t
+ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
+    size_t zone_size)
+{
+    size_t      size;
+    ngx_uint_t  n;
+
+    n = ngx_http_kv_router_rings_plan(zone, zone_size, &size);
+
+    return ngx_align(sizeof(ngx_http_kv_router_rings_t), ngx_pagesize)
+           + ngx_align(n * size, ngx_pagesize);
+}
+
+
 ngx_int_t
 ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
-    ngx_slab_pool_t *shpool, ngx_uint_t processes)
+    ngx_slab_pool_t *shpool)
 {
     u_char                      *p;
     size_t                       size;
     ngx_uint_t                   i, n;
     ngx_http_kv_router_rings_t  *rings;
 
-    /* after a reload the old processes need theirs for a while */
-
-    n = ngx_min(2 * processes, NGX_HTTP_KV_ROUTER_RINGS);
-    n = ngx_min(n, zone->size / NGX_HTTP_KV_ROUTER_RINGS_MOST
-                   / KVR_ROUTED_MIN);
-    n = ngx_max(n, 1);
-
-    size = zone->size / NGX_HTTP_KV_ROUTER_RINGS_PART / n;
-    size = ngx_max(size, KVR_ROUTED_MIN);
-    size = ngx_min(size, NGX_HTTP_KV_ROUTER_RING_MAX) & ~(size_t) 63;
+    n = ngx_http_kv_router_rings_plan(zone, zone->size, &size);
 
     rings = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_rings_t));
     p = ngx_slab_alloc(shpool, n * size);

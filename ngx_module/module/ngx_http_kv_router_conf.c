@@ -263,7 +263,6 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->processes = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
                                                        ngx_core_module);
     zone->params.block_size = 16;
-    zone->params.max_workers = 1024;
     zone->params.shards = 1;
 
     if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_zone_params, zone,
@@ -280,15 +279,19 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->size < NGX_HTTP_KV_ROUTER_ZONE_MIN) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "zone \"%V\" is too small, it must have %dm at "
-                           "least", &zone->name,
-                           NGX_HTTP_KV_ROUTER_ZONE_MIN / (1024 * 1024));
-        return NGX_CONF_ERROR;
+    if (zone->params.max_workers == 0) {
+        zone->default_workers = 1;
+        zone->params.max_workers = ngx_http_kv_router_zone_workers(zone->size);
     }
 
-    zone->shm_zone = ngx_shared_memory_add(cf, &zone->name, zone->size,
+    zone->file = cf->conf_file->file.name;
+    zone->line = cf->conf_file->line;
+
+    /* nginx needs some pages before init_zone() can refuse a tiny zone */
+
+    zone->shm_zone = ngx_shared_memory_add(cf, &zone->name,
+                                           ngx_max(zone->size,
+                                                   8 * ngx_pagesize),
                                            &ngx_http_kv_router_module);
     if (zone->shm_zone == NULL) {
         return NGX_CONF_ERROR;

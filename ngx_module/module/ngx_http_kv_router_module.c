@@ -502,10 +502,12 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
                                      : "no room for the configured workers");
     }
 
-    if (zone->router.load.slot == KVR_LOAD_SHARED) {
-        ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
-                      "kv_router zone \"%V\": no table for the load of this "
-                      "process, it counts in a shared one", &zone->name);
+    if (zone->router.load.slot == KVR_LOAD_NONE) {
+        ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
+                      "kv_router_zone \"%V\": no table counts the requests "
+                      "of this process, %d other processes have all tables, "
+                      "old ones of reloads included",
+                      &zone->name, KVR_LOAD_PROCS);
     }
 
     zone->tend_conn.fd = (ngx_socket_t) -1;

@@ -36,8 +36,9 @@ typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 
 
-/* of "zone=": the fixed tables of 1024 workers, and some index */
-#define NGX_HTTP_KV_ROUTER_ZONE_MIN  (8 * 1024 * 1024)
+/* the default of max_workers: so many for each MB of the zone, at most 1024 */
+#define NGX_HTTP_KV_ROUTER_WORKERS_MB  32
+#define NGX_HTTP_KV_ROUTER_WORKERS     1024
 
 /* kv_router_max_body: a million ids have some 7 MB; and its maximum */
 #define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
@@ -100,6 +101,10 @@ typedef struct {
     ngx_str_t                       name;
     size_t                          size;      /* of its shared memory */
     kvr_params_t                    params;
+    ngx_uint_t                      default_workers; /* 1: max_workers= was
+                                                    not written */
+    ngx_str_t                       file;      /* where the zone is written */
+    ngx_uint_t                      line;
     ngx_shm_zone_t                 *shm_zone;
     ngx_http_core_loc_conf_t       *core;      /* of http: has the resolver */
     ngx_core_conf_t                *processes; /* has their number, when the
@@ -273,8 +278,7 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    routed_lost;   /* records of processes
                                                       without a ring */
     kvr_report_t                   *reports;       /* of each holder */
-    kvr_speed_t                    *speeds;        /* of the first nspeeds
-                                                      holders */
+    kvr_speed_t                    *speeds;        /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
     ngx_atomic_t                    scrapes;
     ngx_atomic_t                    scrapes_failed;
@@ -289,19 +293,15 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    names_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
-    uint32_t                        nspeeds;
 
     void                           *base;          /* the kvr zone */
     size_t                          size;
 } ngx_http_kv_router_shctx_t;
 
 
-/* 1/64 of the zone, at most, is for the records of how fast ranks prefill */
-#define NGX_HTTP_KV_ROUTER_SPEED_PART  64
-
 /* the record of a holder; NULL: it has none */
 #define ngx_http_kv_router_speed(zone, holder)                                \
-    ((holder) < (zone)->sh->nspeeds ? &(zone)->sh->speeds[holder] : NULL)
+    ((holder) < (zone)->sh->nholders ? &(zone)->sh->speeds[holder] : NULL)
 
 
 /* a location of kv_router_status that can be linked to */
@@ -372,6 +372,9 @@ ngx_int_t ngx_http_kv_router_touch(ngx_pool_t *pool,
 
 ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
     ngx_str_t *name);
+
+/* The default of max_workers in a zone of so many bytes. */
+uint32_t ngx_http_kv_router_zone_workers(size_t size);
 
 
 /* directives */
@@ -485,13 +488,15 @@ void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
 
 
 /*
- * estimates: workers without events.  rings_init: in a new zone, for so many
- * nginx processes; NGX_ERROR: no memory in the zone.  start: NGX_ERROR: no
- * memory.
+ * estimates: workers without events.  rings_size: the bytes of the rings in a
+ * zone of zone_size bytes, in pages.  rings_init: in a new zone; NGX_ERROR: no
+ * memory in the zone.  start: NGX_ERROR: no memory.
  */
 
+size_t ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
+    size_t zone_size);
 ngx_int_t ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
-    ngx_slab_pool_t *shpool, ngx_uint_t processes);
+    ngx_slab_pool_t *shpool);
 ngx_int_t ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_estimator_stop(ngx_http_kv_router_zone_t *zone);

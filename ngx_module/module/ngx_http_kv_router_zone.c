@@ -10,6 +10,145 @@
 #include "ngx_http_kv_router_module.h"
 
 
+/* A table of the zone with a record for each worker, or for each holder. */
+
+typedef struct {
+    size_t       pointer;                      /* of the shctx */
+    size_t       record;
+    ngx_uint_t   holders;                      /* 1: of each holder */
+} ngx_http_kv_router_table_t;
+
+#define ngx_http_kv_router_table(name, type, holders)                         \
+    { offsetof(ngx_http_kv_router_shctx_t, name), sizeof(type), holders }
+
+static const ngx_http_kv_router_table_t  ngx_http_kv_router_tables[] = {
+    ngx_http_kv_router_table(usage, kvr_usage_t, 0),
+    ngx_http_kv_router_table(trust, kvr_trust_t, 0),
+    ngx_http_kv_router_table(served, kvr_served_t, 0),
+    ngx_http_kv_router_table(turns, ngx_http_kv_router_turn_t, 0),
+    ngx_http_kv_router_table(rungs, kvr_rungs_t, 0),
+    ngx_http_kv_router_table(names, kvr_name_t, 0),
+    ngx_http_kv_router_table(reports, kvr_report_t, 1),
+    ngx_http_kv_router_table(speeds, kvr_speed_t, 1)
+};
+
+#define NGX_HTTP_KV_ROUTER_TABLES                                             \
+    (sizeof(ngx_http_kv_router_tables) / sizeof(ngx_http_kv_router_table_t))
+
+#define NGX_HTTP_KV_ROUTER_MB        (1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_ZONE_MAX  ((size_t) 64 * 1024)  /* in MB */
+
+
+static ngx_int_t ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone,
+    ngx_log_t *log);
+static ngx_uint_t ngx_http_kv_router_zone_holds(
+    ngx_http_kv_router_zone_t *zone, size_t size, uint32_t max_workers);
+
+
+uint32_t
+ngx_http_kv_router_zone_workers(size_t size)
+{
+    size_t  n;
+
+    n = size / NGX_HTTP_KV_ROUTER_MB * NGX_HTTP_KV_ROUTER_WORKERS_MB;
+    n = ngx_min(n, NGX_HTTP_KV_ROUTER_WORKERS);
+
+    return ngx_max((uint32_t) n, 1);
+}
+
+
+/*
+ * What a zone needs: nginx's slab pool with a header for each page, the
+ * tables, the rings, and what the router needs at least.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_zone_holds(ngx_http_kv_router_zone_t *zone, size_t size,
+    uint32_t max_workers)
+{
+    size_t         pages, used, n;
+    uint32_t       nworkers, nholders;
+    ngx_uint_t     i;
+    kvr_params_t   params;
+
+    params = zone->params;
+    params.max_workers = max_workers;
+
+    kvr_router_bounds(&params, &nworkers, &nholders);
+
+    used = ngx_align(sizeof(ngx_http_kv_router_shctx_t), ngx_pagesize)
+           + ngx_http_kv_router_rings_size(zone, size);
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_TABLES; i++) {
+        n = ngx_http_kv_router_tables[i].holders ? nholders : nworkers;
+        used += ngx_align(n * ngx_http_kv_router_tables[i].record,
+                          ngx_pagesize);
+    }
+
+    /* the pool's own header, and what is lost where the pages are aligned */
+
+    pages = size / (ngx_pagesize + sizeof(ngx_slab_page_t));
+    pages -= ngx_min(pages, 3);
+
+    return pages * ngx_pagesize >= used + kvr_router_least(&params);
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
+{
+    u_char    *last, also[sizeof(", or max_workers=") + NGX_INT32_LEN];
+    size_t     m, unit;
+    uint32_t   n, fewer;
+
+    n = zone->params.max_workers;
+
+    if (ngx_http_kv_router_zone_holds(zone, zone->size, n)) {
+        return NGX_OK;
+    }
+
+    for (m = zone->size / NGX_HTTP_KV_ROUTER_MB + 1;
+         m < NGX_HTTP_KV_ROUTER_ZONE_MAX;
+         m++)
+    {
+        if (ngx_http_kv_router_zone_holds(zone, m * NGX_HTTP_KV_ROUTER_MB,
+                                          zone->default_workers
+                                          ? ngx_http_kv_router_zone_workers(
+                                                m * NGX_HTTP_KV_ROUTER_MB)
+                                          : n))
+        {
+            break;
+        }
+    }
+
+    for (fewer = n / 2; fewer; fewer /= 2) {
+        if (ngx_http_kv_router_zone_holds(zone, zone->size, fewer)) {
+            break;
+        }
+    }
+
+    last = also;
+
+    if (fewer) {
+        last = ngx_sprintf(also, ", or max_workers=%uD", fewer);
+    }
+
+    unit = zone->size % NGX_HTTP_KV_ROUTER_MB == 0 ? NGX_HTTP_KV_ROUTER_MB
+           : zone->size % 1024 == 0 ? 1024 : 1;
+
+    ngx_log_error(NGX_LOG_EMERG, log, 0,
+                  "kv_router_zone \"%V\": %uz%s is too small for "
+                  "max_workers=%uD, shards=%uD and worker_processes=%i: write "
+                  "zone=%V:%uzm%*s in %V:%ui",
+                  &zone->name, zone->size / unit, unit == 1 ? "" : unit == 1024 ? "k" : "m", n,
+                  zone->params.shards, (ngx_int_t)
+                  zone->processes->worker_processes, &zone->name, m,
+                  (size_t) (last - also), also, &zone->file, zone->line);
+
+    return NGX_ERROR;
+}
+
+
 /*
  * Called in the master.  A new zone is laid out.  A zone of the previous
  * configuration is only checked, because processes of that configuration use
@@ -22,8 +161,10 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     ngx_http_kv_router_zone_t  *ozone = data;
 
     char                         why[KVR_WHY_LEN];
+    void                        *table;
     size_t                       size;
     kvr_rc_t                     rc;
+    ngx_uint_t                   i, n;
     ngx_slab_pool_t             *shpool;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_shctx_t  *sh;
@@ -39,6 +180,10 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
     } else {
 
+        if (ngx_http_kv_router_zone_fits(zone, shm_zone->shm.log) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
         sh = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_shctx_t));
         if (sh == NULL) {
             return NGX_ERROR;
@@ -47,46 +192,26 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         shpool->log_ctx = (u_char *) " in kv_router_zone";
         shpool->data = sh;
 
-        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
-
-        sh->usage = ngx_slab_calloc(shpool,
-                                    sh->nworkers * sizeof(kvr_usage_t));
-        sh->trust = ngx_slab_calloc(shpool,
-                                    sh->nworkers * sizeof(kvr_trust_t));
-        sh->served = ngx_slab_calloc(shpool,
-                                     sh->nworkers * sizeof(kvr_served_t));
-        sh->reports = ngx_slab_calloc(shpool,
-                                      sh->nholders * sizeof(kvr_report_t));
-
-        sh->nspeeds = ngx_min(sh->nholders,
-                              zone->size / NGX_HTTP_KV_ROUTER_SPEED_PART
-                              / sizeof(kvr_speed_t));
-        sh->speeds = ngx_slab_calloc(shpool,
-                                     sh->nspeeds * sizeof(kvr_speed_t));
-
-        sh->turns = ngx_slab_calloc(shpool,
-                                    sh->nworkers
-                                    * sizeof(ngx_http_kv_router_turn_t));
-
-        sh->rungs = ngx_slab_calloc(shpool,
-                                    sh->nworkers * sizeof(kvr_rungs_t));
-
-        sh->names = ngx_slab_calloc(shpool,
-                                    sh->nworkers * sizeof(kvr_name_t));
-
         zone->sh = sh;
         sh->made = ngx_time();
 
-        if (sh->usage == NULL || sh->trust == NULL || sh->served == NULL
-            || sh->reports == NULL || sh->speeds == NULL || sh->turns == NULL
-            || sh->rungs == NULL || sh->names == NULL
-            || ngx_http_kv_router_rings_init(zone, shpool,
-                                             zone->processes->worker_processes)
-               != NGX_OK)
-        {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "kv_router_zone \"%V\": too small for its "
-                          "max_workers", &zone->name);
+        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
+
+        for (i = 0; i < NGX_HTTP_KV_ROUTER_TABLES; i++) {
+            n = ngx_http_kv_router_tables[i].holders ? sh->nholders
+                                                     : sh->nworkers;
+
+            table = ngx_slab_calloc(shpool,
+                                    n * ngx_http_kv_router_tables[i].record);
+            if (table == NULL) {
+                return NGX_ERROR;
+            }
+
+            *(void **) ((u_char *) sh + ngx_http_kv_router_tables[i].pointer)
+                = table;
+        }
+
+        if (ngx_http_kv_router_rings_init(zone, shpool) != NGX_OK) {
             return NGX_ERROR;
         }
 

@@ -247,7 +247,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
                    "to prefill, %L blocks", (size_t) c->worker_len, c->worker,
                    c->rank, s->prefill_tokens, s->decode_blocks);
 
-    kvr_load_reserve(&ctx->zone->router.load, s, ngx_current_msec);
+    kvr_router_reserve(&ctx->zone->router, s, ngx_current_msec);
 
     ms = ctx->zone->predict;
 

@@ -50,8 +50,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
             "Locks taken over from dead processes."),
     counter(load_reclaimed, "load_tables_reclaimed_total",
             "Load tables of dead processes that were zeroed."),
-    counter(load_overflow, "load_tables_overflow_total",
-            "Processes that found no load table of their own."),
+    counter(load_uncounted, "load_uncounted_total",
+            "Requests that are missing in the load."),
     counter(load_below_zero, "load_below_zero_total",
             "Times that a load counter fell below zero: a bug."),
     ngx_http_kv_router_fields_end

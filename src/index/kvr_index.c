@@ -4,7 +4,9 @@
 
 
 #include "kvr_index.h"
+#include "../positional/kvr_positional_evict.h"
 #include "../radix/kvr_handles.h"
+#include "../radix/kvr_radix_evict.h"
 #include "../radix/kvr_radix_words.h"
 #include "../radix/kvr_roots.h"
 
@@ -367,6 +369,17 @@ bool
 kvr_index_evict(kvr_index_t *x, uint32_t age, uint32_t slots)
 {
     return kvr_index_call(x, evict, age, slots);
+}
+
+
+bool
+kvr_index_make_room(kvr_index_t *x)
+{
+    uint32_t  cost;
+
+    cost = 0;
+
+    return kvr_index_call(x, make_room, 0, &cost);
 }
 
 

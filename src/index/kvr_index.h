@@ -128,6 +128,14 @@ kvr_rc_t kvr_index_seed(const kvr_index_t *x, uint32_t view, uint64_t handle,
 bool kvr_index_reclaim(kvr_index_t *x, bool (*dying)(void *data, uint32_t v),
     void *data, uint32_t slots);
 bool kvr_index_evict(kvr_index_t *x, uint32_t age, uint32_t slots);
+/*
+ * Evicts some blocks after kvr_arena_alloc() has found no memory for another
+ * purpose than the index, so that the caller can try again.  The log must be
+ * as kvr_index_begin() left it, and is so again.  False: there is nothing to
+ * evict.
+ */
+bool kvr_index_make_room(kvr_index_t *x);
+
 bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 
 /*

@@ -14,30 +14,15 @@ static bool kvr_load_count(int64_t *counter, int64_t n);
 static void kvr_load_prefills(kvr_load_row_t *row, uint64_t now_ms);
 static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
-static bool kvr_load_table(kvr_load_t *l, uint32_t slot);
-static void kvr_load_share_table(kvr_load_t *l, kvr_owner_t self);
-static uint32_t kvr_load_reclaim_shared(kvr_load_t *l);
+static uint64_t kvr_load_piece(kvr_load_t *l, size_t size);
 
-
-size_t
-kvr_load_size(uint32_t max_holders)
-{
-    return max_holders * sizeof(kvr_load_row_t);
-}
-
-
-/* at: the shared table; the processes' own come from the arena. */
 
 void
-kvr_load_format(kvr_mem_t *mem, kvr_load_zone_t *z, uint64_t at,
-    uint32_t max_holders)
+kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders)
 {
     memset(z, 0, sizeof(kvr_load_zone_t));
 
     z->max_holders = max_holders;
-    z->procs[KVR_LOAD_SHARED].table = at;
-
-    memset(mem->base + at, 0, kvr_load_size(max_holders));
 }
 
 
@@ -48,81 +33,97 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
     l->mem = mem;
     l->arena = arena;
     l->zone = z;
-    l->slot = KVR_LOAD_SHARED;
+    l->slot = KVR_LOAD_NONE;
     l->self = 0;
 }
 
 
 /*
- * Makes sure that the slot has a table, with rows of zeros; false: no memory.
+ * The offset of a piece of zeros, lent by the index; 0: no memory.  A reader
+ * which finds the offset must find the zeros.
  */
 
-static bool
-kvr_load_table(kvr_load_t *l, uint32_t slot)
+static uint64_t
+kvr_load_piece(kvr_load_t *l, size_t size)
 {
-    char             *rows;
-    size_t            size;
-    uint32_t          piece;
-    kvr_load_proc_t  *p;
-
-    p = &l->zone->procs[slot];
-
-    if (p->table) {
-        return true;
-    }
-
-    size = kvr_load_size(l->zone->max_holders);
+    char      *p;
+    uint32_t   piece;
 
     piece = kvr_arena_alloc(l->arena, (uint32_t) (size / 8));
     if (piece == 0) {
-        kvr_arena_forgo(l->arena);
-        return false;
+        return 0;
     }
 
-    rows = kvr_arena_at(l->arena, piece);
-    kvr_zero_words(rows, size / 8);
+    p = kvr_arena_at(l->arena, piece);
+    kvr_zero_words(p, size / 8);
 
     kvr_set64(l->mem, &l->arena->zone->lent, l->arena->zone->lent
               + kvr_arena_size(l->arena, piece));
-    kvr_set64(l->mem, &p->table, (uint64_t) (rows - l->mem->base));
+
+    kvr_fence(__ATOMIC_RELEASE);
+
+    return (uint64_t) (p - l->mem->base);
+}
+
+
+bool
+kvr_load_make(kvr_load_t *l, uint32_t holder)
+{
+    uint64_t          at, *part;
+    kvr_load_proc_t  *p;
+
+    if (l->slot == KVR_LOAD_NONE || holder >= l->zone->max_holders) {
+        return false;
+    }
+
+    p = &l->zone->procs[l->slot];
+
+    if (p->parts == 0) {
+        at = kvr_load_piece(l, kvr_load_parts(l->zone->max_holders)
+                               * sizeof(uint64_t));
+        if (at == 0) {
+            return false;
+        }
+
+        kvr_set64(l->mem, &p->parts, at);
+    }
+
+    part = (uint64_t *) (l->mem->base + p->parts) + holder / KVR_LOAD_ROWS;
+
+    if (*part == 0) {
+        at = kvr_load_piece(l, KVR_LOAD_ROWS * sizeof(kvr_load_row_t));
+        if (at == 0) {
+            return false;
+        }
+
+        kvr_set64(l->mem, part, at);
+    }
 
     return true;
 }
 
 
-/*
- * Tables come from the arena.  During a reload there are twice as many
- * processes, and the arena may be full by then: so each process that joins
- * makes sure that there are tables for as many again.
- */
-
-bool
+void
 kvr_load_join(kvr_load_t *l, kvr_owner_t self)
 {
-    uint32_t          i, n, slot;
+    uint32_t          i, slot;
     kvr_load_zone_t  *z;
 
     z = l->zone;
-    l->slot = KVR_LOAD_SHARED;
     l->self = self;
 
-    slot = KVR_LOAD_SHARED;
-    n = 1;
+    slot = KVR_LOAD_NONE;
 
     for (i = KVR_LOAD_PROCS; i-- > 0; /* void */ ) {
         if (z->procs[i].owner == 0 || z->procs[i].owner == self) {
             slot = i;
-
-        } else {
-            n++;
         }
     }
 
-    if (slot == KVR_LOAD_SHARED || !kvr_load_table(l, slot)) {
-        kvr_set64(l->mem, &z->overflow, z->overflow + 1);
-        kvr_load_share_table(l, self);
+    l->slot = slot;
 
-        return false;
+    if (slot == KVR_LOAD_NONE) {
+        return;
     }
 
     kvr_set64(l->mem, &z->procs[slot].owner, self);
@@ -130,63 +131,20 @@ kvr_load_join(kvr_load_t *l, kvr_owner_t self)
     if (slot >= z->nprocs) {
         kvr_set32(l->mem, &z->nprocs, slot + 1);
     }
-
-    l->slot = slot;
-
-    for (i = 0; i < kvr_min(2 * n, KVR_LOAD_PROCS); i++) {
-        (void) kvr_load_table(l, i);
-    }
-
-    return true;
-}
-
-
-/* Makes a process a sharer of the shared table. */
-
-static void
-kvr_load_share_table(kvr_load_t *l, kvr_owner_t self)
-{
-    uint32_t          i, at;
-    kvr_load_zone_t  *z;
-
-    z = l->zone;
-    at = KVR_LOAD_SHARERS;
-
-    for (i = KVR_LOAD_SHARERS; i-- > 0; /* void */ ) {
-        if (z->sharers[i] == 0 || z->sharers[i] == self) {
-            at = i;
-        }
-    }
-
-    if (at == KVR_LOAD_SHARERS) {
-        kvr_set32(l->mem, &z->unknown, 1);
-        return;
-    }
-
-    kvr_set64(l->mem, &z->sharers[at], self);
 }
 
 
 void
 kvr_load_leave(kvr_load_t *l)
 {
-    uint32_t  i;
-
-    if (l->slot == KVR_LOAD_SHARED) {
-
-        for (i = 0; i < KVR_LOAD_SHARERS; i++) {
-            if (l->self && l->zone->sharers[i] == l->self) {
-                kvr_set64(l->mem, &l->zone->sharers[i], 0);
-            }
-        }
-
+    if (l->slot == KVR_LOAD_NONE) {
         return;
     }
 
     kvr_load_zero(l, l->slot);
     kvr_set64(l->mem, &l->zone->procs[l->slot].owner, 0);
 
-    l->slot = KVR_LOAD_SHARED;
+    l->slot = KVR_LOAD_NONE;
 }
 
 
@@ -202,14 +160,6 @@ kvr_load_orphaned(const kvr_load_t *l)
         owner = kvr_load64(&l->zone->procs[i].owner);
 
         if (owner && i != l->slot && !kvr_owner_alive(owner)) {
-            return true;
-        }
-    }
-
-    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
-        owner = kvr_load64(&l->zone->sharers[i]);
-
-        if (owner && !kvr_owner_alive(owner)) {
             return true;
         }
     }
@@ -242,59 +192,24 @@ kvr_load_reclaim(kvr_load_t *l)
         n++;
     }
 
-    return n + kvr_load_reclaim_shared(l);
-}
-
-
-/* The shared table does not say which of its sharers has counted what. */
-
-static uint32_t
-kvr_load_reclaim_shared(kvr_load_t *l)
-{
-    bool              left;
-    uint32_t          i;
-    kvr_load_zone_t  *z;
-
-    z = l->zone;
-    left = false;
-
-    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
-
-        if (z->sharers[i] == 0) {
-            continue;
-        }
-
-        if (kvr_owner_alive(z->sharers[i])) {
-            left = true;
-            continue;
-        }
-
-        kvr_set64(l->mem, &z->sharers[i], 0);
-        kvr_set32(l->mem, &z->spilt, 1);
-    }
-
-    if (left || !z->spilt || z->unknown) {
-        return 0;
-    }
-
-    kvr_load_zero(l, KVR_LOAD_SHARED);
-
-    kvr_set32(l->mem, &z->spilt, 0);
-    kvr_set64(l->mem, &z->reclaimed, z->reclaimed + 1);
-
-    return 1;
+    return n;
 }
 
 
 static void
 kvr_load_zero(const kvr_load_t *l, uint32_t slot)
 {
-    uint32_t  i;
+    uint32_t         i;
+    kvr_load_row_t  *row;
 
     __atomic_store_n(&l->zone->procs[slot].waiting, 0, __ATOMIC_RELAXED);
 
     for (i = 0; i < l->zone->max_holders; i++) {
-        kvr_load_begin(kvr_load_row(l, slot, i), 0);
+        row = kvr_load_row(l, slot, i);
+
+        if (row) {
+            kvr_load_begin(row, 0);
+        }
     }
 }
 
@@ -319,14 +234,13 @@ kvr_load_own(const kvr_load_t *l, const kvr_reservation_t *r)
 {
     kvr_load_row_t  *row;
 
-    if (r->holder >= l->zone->max_holders) {
+    if (!r->counted) {
         return NULL;
     }
 
     row = kvr_load_row(l, l->slot, r->holder);
 
-    return l->slot == KVR_LOAD_SHARED || row->generation == r->generation
-           ? row : NULL;
+    return row && row->generation == r->generation ? row : NULL;
 }
 
 
@@ -366,17 +280,19 @@ kvr_load_prefills(kvr_load_row_t *row, uint64_t now_ms)
 
 
 void
-kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r, uint64_t now_ms)
+kvr_load_reserve(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms)
 {
     kvr_load_row_t  *row;
 
-    if (r->holder >= l->zone->max_holders) {
+    r->counted = 0;
+    row = kvr_load_row(l, l->slot, r->holder);
+
+    if (row == NULL) {
+        (void) __atomic_add_fetch(&l->zone->uncounted, 1, __ATOMIC_RELAXED);
         return;
     }
 
-    row = kvr_load_row(l, l->slot, r->holder);
-
-    if (l->slot != KVR_LOAD_SHARED && row->generation != r->generation) {
+    if (row->generation != r->generation) {
 
         if ((int32_t) ((uint32_t) row->generation - r->generation) > 0) {
             /* the worker was deleted: do not touch the row of its successor */
@@ -385,6 +301,8 @@ kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r, uint64_t now_ms)
 
         kvr_load_begin(row, r->generation);
     }
+
+    r->counted = 1;
 
     if (r->prefilling) {
         kvr_load_prefills(row, now_ms);
@@ -511,8 +429,10 @@ kvr_load_open(kvr_load_t *l)
 void
 kvr_load_wait(kvr_load_t *l, int64_t n)
 {
-    (void) __atomic_fetch_add(&l->zone->procs[l->slot].waiting, n,
-                              __ATOMIC_RELAXED);
+    if (l->slot != KVR_LOAD_NONE) {
+        (void) __atomic_fetch_add(&l->zone->procs[l->slot].waiting, n,
+                                  __ATOMIC_RELAXED);
+    }
 }
 
 
@@ -523,8 +443,7 @@ kvr_load_waiting(const kvr_load_t *l)
     uint32_t  i, n;
 
     n = kvr_load32(&l->zone->nprocs);
-    sum = __atomic_load_n(&l->zone->procs[KVR_LOAD_SHARED].waiting,
-                          __ATOMIC_RELAXED);
+    sum = 0;
 
     for (i = 0; i < n; i++) {
         sum += __atomic_load_n(&l->zone->procs[i].waiting, __ATOMIC_RELAXED);
@@ -545,19 +464,15 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
 
     memset(out, 0, sizeof(kvr_load_row_t));
 
-    if (holder >= l->zone->max_holders) {
-        return;
-    }
-
     n = kvr_load32(&l->zone->nprocs);
     begun = UINT64_MAX;
 
-    for (i = 0; i <= n; i++) {
+    for (i = 0; i < n; i++) {
 
-        row = kvr_load_row(l, i < n ? i : KVR_LOAD_SHARED, holder);
+        row = kvr_load_row(l, i, holder);
 
-        if (i < n
-            && __atomic_load_n(&row->generation, __ATOMIC_ACQUIRE)
+        if (row == NULL
+            || __atomic_load_n(&row->generation, __ATOMIC_ACQUIRE)
                != generation)
         {
             continue;

@@ -7,17 +7,23 @@
  * Each nginx process counts in a table of its own, one row a holder, in the
  * zone; a reader adds the tables up.  A process that dies takes its requests
  * with it, so its table is zeroed by whoever finds it dead: nothing leaks.
- * There are KVR_LOAD_PROCS tables; processes beyond that count in one shared
- * table, with atomic additions.  When one of these is killed, its load stays
- * in the shared table until none of them is left.
+ * There are KVR_LOAD_PROCS tables.  The requests of a process without a table
+ * are not counted in any process's load; there is a counter of them.
  *
- * A row is written by its own process only (the shared table: by all), with
- * relaxed atomics; readers may see one field newer than the other.
+ * A table has parts of KVR_LOAD_ROWS rows.  A part is taken from the arena
+ * when the process first sends a request to one of its holders, so that the
+ * memory follows the size of the fleet.  Parts stay with the table when its
+ * process ends: the next process of that slot goes on with them.
+ *
+ * A row is written by its own process only, with relaxed atomics; readers may
+ * see one field newer than the other.  The pointers to parts are written by
+ * the owner of shard 0's lock, in a transaction.  A reader without the lock
+ * sees a part that is zeroed, or none.  When a process dies while it takes a
+ * part, the part is given back with its transaction: no row of it was written.
  *
  * A row counts for one generation of its holder.  When the number goes to
  * another worker, the first reservation resets the row; late releases
- * and late reservations of an earlier one are dropped.  In the shared table
- * there is but one generation.
+ * and late reservations of an earlier one are dropped.
  */
 
 
@@ -32,9 +38,13 @@
 
 #define KVR_LOAD_PROCS       256         /* old generations of workers live as
                                             long as their streams */
-#define KVR_LOAD_SHARED      KVR_LOAD_PROCS
+#define KVR_LOAD_NONE        KVR_LOAD_PROCS      /* no table */
+#define KVR_LOAD_ROWS        32          /* of a part */
 #define KVR_LOAD_GATE_MS     100
-#define KVR_LOAD_SHARERS     256         /* processes known to share a table */
+
+/* The number of parts of a table. */
+#define kvr_load_parts(max_holders)                                           \
+    (((size_t) (max_holders) + KVR_LOAD_ROWS - 1) / KVR_LOAD_ROWS)
 
 
 /* One holder's load, in one process or over all. */
@@ -56,6 +66,7 @@ typedef struct {
     uint32_t    holder;
     uint32_t    generation;
     uint32_t    prefilling;         /* 1 until the first body byte */
+    uint32_t    counted;            /* set by kvr_load_reserve() */
     uint32_t    request;            /* returned by kvr_inflight_add(), for
                                        the caller */
     int64_t     prefill_tokens;
@@ -67,8 +78,8 @@ typedef struct {
 
 typedef struct {
     uint64_t    owner;              /* kvr_owner_t of the process; 0: free */
-    uint64_t    table;              /* offset of its rows from the zone's base;
-                                       stays with the slot when it is free */
+    uint64_t    parts;              /* where the offsets of its parts are, all
+                                       from the zone's base; 0: none so far */
     int64_t     waiting;            /* requests that wait for room */
 } kvr_load_proc_t;
 
@@ -76,41 +87,39 @@ typedef struct {
 typedef struct {
     uint32_t         max_holders;
     uint32_t         nprocs;        /* slots ever used */
-    uint64_t         overflow;      /* processes without a slot */
+    uint64_t         uncounted;     /* requests without a row to count in */
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
     uint64_t         below_zero;    /* counters found there: a bug */
     kvr_lock_t       gate;          /* see kvr_load_shut() */
-    kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
-
-    kvr_owner_t      sharers[KVR_LOAD_SHARERS];     /* 0: free */
-    uint32_t         spilt;         /* a sharer was killed */
-    uint32_t         unknown;       /* more sharers than known: the shared
-                                           table is never zeroed */
+    kvr_load_proc_t  procs[KVR_LOAD_PROCS];
 } kvr_load_zone_t;
 
 
 typedef struct {
     kvr_mem_t        *mem;
-    kvr_arena_t      *arena;        /* memory of the processes' tables */
+    kvr_arena_t      *arena;        /* memory of the tables' parts */
     kvr_load_zone_t  *zone;
-    uint32_t          slot;         /* of this process */
+    uint32_t          slot;         /* of this process, or KVR_LOAD_NONE */
     kvr_owner_t       self;         /* this process, once it has joined */
 } kvr_load_t;
 
 
-/* Bytes of one table; the shared one is laid out at offset `at`. */
-size_t kvr_load_size(uint32_t max_holders);
-void kvr_load_format(kvr_mem_t *mem, kvr_load_zone_t *z, uint64_t at,
-    uint32_t max_holders);
+void kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders);
 void kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
     kvr_load_zone_t *z);
 
 /*
  * Takes a free slot for the process self.  For the lock's holder, inside a
- * transaction.  False: there is no slot, or no memory for its table, and the
- * process counts in the shared table.
+ * transaction.  When all slots are taken, the process has no table.
  */
-bool kvr_load_join(kvr_load_t *l, kvr_owner_t self);
+void kvr_load_join(kvr_load_t *l, kvr_owner_t self);
+
+/*
+ * Makes the row of a holder in this process's table.  For the lock's holder,
+ * inside a transaction.  False: the process has no table, or the arena has no
+ * memory, and the caller must roll back.
+ */
+bool kvr_load_make(kvr_load_t *l, uint32_t holder);
 
 /* Zeroes the process's table and frees its slot.  For the lock's holder. */
 void kvr_load_leave(kvr_load_t *l);
@@ -123,12 +132,12 @@ bool kvr_load_orphaned(const kvr_load_t *l);
 uint32_t kvr_load_reclaim(kvr_load_t *l);
 
 /*
- * Adds the reservation to its holder's load.  When a later generation of the
- * holder has load in this process already, nothing is added, and the release
- * does nothing.
+ * Adds the reservation to its holder's load, see kvr_router_reserve().  When
+ * the process has no row of the holder, or a later generation of the holder
+ * has load in this process already, nothing is added, and the release does
+ * nothing.
  */
-void kvr_load_reserve(kvr_load_t *l, const kvr_reservation_t *r,
-    uint64_t now_ms);
+void kvr_load_reserve(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
 
 /* Ends the prefill, at the first body byte.  Later calls do nothing. */
 void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
@@ -185,23 +194,35 @@ void kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
     kvr_load_row_t *out);
 
 
-/* The row of a holder in the table of a slot; KVR_LOAD_SHARED is one, too. */
+/* The row of a holder in the table of a slot; NULL: there is none. */
 static inline kvr_load_row_t *
 kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
 {
-    return (kvr_load_row_t *) (l->mem->base + l->zone->procs[slot].table)
-           + holder;
+    uint64_t  at;
+
+    if (slot >= KVR_LOAD_PROCS || holder >= l->zone->max_holders) {
+        return NULL;
+    }
+
+    at = kvr_load64(&l->zone->procs[slot].parts);
+
+    if (at) {
+        at = kvr_load64((uint64_t *) (l->mem->base + at)
+                        + holder / KVR_LOAD_ROWS);
+    }
+
+    return at ? (kvr_load_row_t *) (l->mem->base + at) + holder % KVR_LOAD_ROWS
+              : NULL;
 }
 
 
 /*
- * Begins to fetch the rows of a holder that kvr_load_read() reads of this
- * process and of the shared table.  A macro: gcc 12 finds that a function
- * which only prefetches does nothing, and drops the calls.
+ * Begins to fetch the row of a holder that kvr_load_read() reads of this
+ * process.  A macro: gcc 12 finds that a function which only prefetches does
+ * nothing, and drops the calls.
  */
 #define kvr_load_prefetch(l, holder)                                          \
-    (__builtin_prefetch(kvr_load_row(l, (l)->slot, holder)),                  \
-     __builtin_prefetch(kvr_load_row(l, KVR_LOAD_SHARED, holder)))
+    __builtin_prefetch(kvr_load_row(l, (l)->slot, holder))
 
 
 #endif /* KVR_LOAD_H_INCLUDED */

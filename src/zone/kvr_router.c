@@ -62,11 +62,40 @@ kvr_router_join(kvr_router_t *k)
     (void) kvr_load_reclaim(&k->load);
 
     kvr_index_begin(&first->index);
-    (void) kvr_load_join(&k->load, self);
+    kvr_load_join(&k->load, self);
 
     kvr_shard_unlock(first);
 
     return KVR_OK;
+}
+
+
+void
+kvr_router_reserve(kvr_router_t *k, kvr_reservation_t *r, uint64_t now_ms)
+{
+    kvr_shard_t  *first;
+
+    first = &k->shards[0];
+
+    if (k->load.slot != KVR_LOAD_NONE
+        && kvr_load_row(&k->load, k->load.slot, r->holder) == NULL
+        && kvr_shard_lock(first, KVR_LOCK_MS) == KVR_OK)
+    {
+        kvr_index_begin(&first->index);
+
+        while (!kvr_load_make(&k->load, r->holder)) {
+            (void) kvr_txn_rollback(&first->mem);
+            kvr_index_begin(&first->index);
+
+            if (!kvr_index_make_room(&first->index)) {
+                break;
+            }
+        }
+
+        kvr_shard_unlock(first);
+    }
+
+    kvr_load_reserve(&k->load, r, now_ms);
 }
 
 
@@ -452,7 +481,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
 
     out->zone_bytes = k->zone->size;
     out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
-    out->load_overflow = kvr_load64(&k->zone->load.overflow);
+    out->load_uncounted = kvr_load64(&k->zone->load.uncounted);
     out->load_below_zero = kvr_load64(&k->zone->load.below_zero);
     out->predictions = kvr_load64(&k->zone->predict.stores);
     out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;

@@ -154,6 +154,9 @@ typedef struct {
 kvr_rc_t kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN]);
 
+/* The least size of a zone with these params, in bytes. */
+uint64_t kvr_router_least(const kvr_params_t *params);
+
 /* The maximum numbers of workers and of holders of a zone. */
 void kvr_router_bounds(const kvr_params_t *params, uint32_t *workers,
     uint32_t *holders);
@@ -173,6 +176,15 @@ void kvr_router_detach(kvr_router_t *k);
  * be called after a fork, before the process writes anything.  KVR_BUSY.
  */
 kvr_rc_t kvr_router_join(kvr_router_t *k);
+
+/*
+ * Adds a reservation to the load of its holder, until kvr_load_release().  At
+ * the first request of this process to one of KVR_LOAD_ROWS holders, waits for
+ * shard 0's lock, KVR_LOCK_MS at most.  If the lock is not free by then, or
+ * there is no memory and nothing to evict, the request is not counted.
+ */
+void kvr_router_reserve(kvr_router_t *k, kvr_reservation_t *r,
+    uint64_t now_ms);
 
 /* The process that joined: kvr_owner_self() without a system call. */
 kvr_owner_t kvr_router_self(const kvr_router_t *k);
@@ -290,7 +302,7 @@ typedef struct {
     uint32_t    workers;
     uint32_t    holders;
     uint64_t    load_reclaimed;
-    uint64_t    load_overflow;
+    uint64_t    load_uncounted;     /* requests that no table counts */
     uint64_t    load_below_zero;
 } kvr_stats_t;
 

@@ -18,11 +18,9 @@
 static uint64_t kvr_zone_round(uint64_t at);
 static uint32_t kvr_zone_workers(const kvr_params_t *params);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
-static uint64_t kvr_zone_health(const kvr_params_t *params);
 static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
 static uint64_t kvr_zone_predict(uint64_t size);
 static uint64_t kvr_zone_common(const kvr_params_t *params);
-static uint64_t kvr_zone_least(const kvr_params_t *params);
 static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
     const kvr_params_t *params, uint32_t shard);
 static bool kvr_zone_differs(const kvr_params_t *is,
@@ -73,30 +71,20 @@ kvr_zone_predict(uint64_t size)
 }
 
 
-/* Where the records of the workers' health are. */
-
-static uint64_t
-kvr_zone_health(const kvr_params_t *params)
-{
-    return kvr_zone_round(sizeof(kvr_zone_t))
-           + kvr_zone_round(kvr_load_size(kvr_zone_holders(params)));
-}
-
-
 /* The bytes of a fixed size before the first shard. */
 
 static uint64_t
 kvr_zone_common(const kvr_params_t *params)
 {
-    return kvr_zone_health(params)
+    return kvr_zone_round(sizeof(kvr_zone_t))
            + kvr_health_size(kvr_zone_workers(params));
 }
 
 
 /* The bytes of a fixed size may take half of the zone at most. */
 
-static uint64_t
-kvr_zone_least(const kvr_params_t *params)
+uint64_t
+kvr_router_least(const kvr_params_t *params)
 {
     uint64_t  fixed;
 
@@ -182,11 +170,11 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
         return KVR_ERROR;
     }
 
-    if (size < kvr_zone_least(params)) {
+    if (size < kvr_router_least(params)) {
         snprintf(why, KVR_WHY_LEN, "%zu bytes are too few for max_workers=%u "
                  "and shards=%u: at least %llu are needed", size,
                  params->max_workers, params->shards,
-                 (unsigned long long) kvr_zone_least(params));
+                 (unsigned long long) kvr_router_least(params));
         return KVR_INVALID;
     }
 
@@ -203,8 +191,9 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->layout = KVR_ZONE_VERSION;
     z->size = size;
     z->params = *params;
+    kvr_load_format(&z->load, kvr_zone_holders(params));
 
-    memset((char *) base + kvr_zone_health(params), 0,
+    memset((char *) base + kvr_zone_round(sizeof(kvr_zone_t)), 0,
            kvr_health_size(kvr_zone_workers(params)));
 
     at = kvr_zone_common(params);
@@ -220,12 +209,6 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
 
     for (i = 0; i < params->shards; i++) {
         at = kvr_zone_part(&mem, base, size, params, i);
-
-        if (i == 0) {
-            kvr_load_format(&mem, &z->load,
-                            kvr_zone_round(sizeof(kvr_zone_t)),
-                            kvr_zone_holders(params));
-        }
 
         kvr_shard_format(&mem, at, kvr_shard_workers(params), params->index,
                          secret);
@@ -272,7 +255,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
             && z->params.max_workers
             && z->params.max_workers <= KVR_WORKERS_MAX
             && z->params.index < KVR_INDEX_KINDS
-            && size >= kvr_zone_least(&z->params)
+            && size >= kvr_router_least(&z->params)
             && z->load.max_holders == kvr_zone_holders(&z->params)
             && z->predict.sets < size
             && z->predict.nsets != 0
@@ -332,7 +315,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
                     kvr_index_arena(&k->shards[0].index), &z->load);
 
     k->health = (kvr_health_t *) ((char *) base
-                                  + kvr_zone_health(&z->params));
+                                  + kvr_zone_round(sizeof(kvr_zone_t)));
     k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;

@@ -472,7 +472,7 @@ class Soak:
         self._nothing_in_flight()
         index = self.stage.status()["index"]
         assert index["load_below_zero"] == 0, index
-        assert index["load_overflow"] == 0, index
+        assert index["load_uncounted"] == 0, index
         assert index["load_reclaimed"] <= len(self.killed), index
         assert not self.wrong, self.wrong[:10]
 

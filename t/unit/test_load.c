@@ -1,8 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Load of several processes: bounds that hold, and the table that those share
- * who have none of their own.
+ * Load of several processes: bounds that hold, and the memory of their tables.
  */
 
 
@@ -21,7 +20,8 @@
 
 
 static struct {
-    uint32_t  now, most, total, lost, done;
+    uint32_t           now, most, total, lost, done;
+    kvr_reservation_t  first;
 } *seen;                                /* of all processes */
 
 
@@ -100,7 +100,7 @@ run(void)
         }
 
         (void) sched_yield();
-        kvr_load_reserve(&router.load, &r, now_ms);
+        kvr_router_reserve(&router, &r, now_ms);
 
         if (!kvr_load_open(&router.load)) {
             kvr_load_release(&router.load, &r, now_ms);
@@ -158,7 +158,7 @@ look_and_stop(void)
     room = active() < ROOM;
     (void) raise(SIGSTOP);
 
-    kvr_load_reserve(&router.load, &r, now_ms);
+    kvr_router_reserve(&router, &r, now_ms);
     kept = kvr_load_open(&router.load);
 
     if (!kept) {
@@ -180,6 +180,7 @@ test_taken_over(void)
     uint32_t           i;
     kvr_reservation_t  r[ROOM];
 
+    join();
     memset(seen, 0xff, sizeof(*seen));
     pid = start(look_and_stop);
     (void) waitpid(pid, &status, WUNTRACED);
@@ -189,7 +190,7 @@ test_taken_over(void)
 
     for (i = 0; i < ROOM; i++) {
         r[i] = one();
-        kvr_load_reserve(&router.load, &r[i], now_ms);
+        kvr_router_reserve(&router, &r[i], now_ms);
     }
 
     ok(kvr_load_open(&router.load), "another one takes all the room");
@@ -205,6 +206,8 @@ test_taken_over(void)
     for (i = 0; i < ROOM; i++) {
         kvr_load_release(&router.load, &r[i], now_ms);
     }
+
+    kvr_router_leave(&router);
 }
 
 
@@ -284,25 +287,64 @@ begun(void)
 
 
 static void
+reserve_and_stay(void)
+{
+    kvr_reservation_t  r;
+
+    join();
+
+    r = one();
+    kvr_router_reserve(&router, &r, now_ms);
+    seen->first = r;
+    seen->most = router.load.slot;
+    (void) __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+
+    for ( ;; ) {
+        (void) pause();
+    }
+}
+
+
+static pid_t
+start_reserved(void)
+{
+    pid_t  pid;
+
+    memset(seen, 0, sizeof(*seen));
+    pid = start(reserve_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 1) {
+        (void) sched_yield();
+    }
+
+    return pid;
+}
+
+
+static void
 test_prefills(void)
 {
+    pid_t              pid;
     kvr_load_t         other;
     kvr_reservation_t  first, second, third;
 
-    /* a process with a table, and one that uses the shared one */
+    /* this process writes the table of another one, too */
 
+    pid = start_reserved();
     join();
     other = router.load;
-    other.slot = KVR_LOAD_SHARED;
+    other.slot = seen->most;
+    third = seen->first;
+    kvr_load_release(&other, &third, 0);
 
     first = second = third = one();
 
     is_u64(begun(), 0, "no prefill has begun yet");
 
-    kvr_load_reserve(&router.load, &first, 100);
+    kvr_router_reserve(&router, &first, 100);
     is_u64(begun(), 100, "a prefill begins when it is reserved");
 
-    kvr_load_reserve(&router.load, &second, 130);
+    kvr_router_reserve(&router, &second, 130);
     kvr_load_reserve(&other, &third, 150);
     is_u64(begun(), 100, "others wait for it, in any process");
 
@@ -314,7 +356,7 @@ test_prefills(void)
 
     kvr_load_release(&other, &third, 250);
     third = one();
-    kvr_load_reserve(&router.load, &third, 300);
+    kvr_router_reserve(&router, &third, 300);
     is_u64(begun(), 300, "the next one has begun after a pause, and not "
                          "before it was reserved");
 
@@ -327,128 +369,146 @@ test_prefills(void)
     kvr_load_release(&router.load, &third, 400);
     is_u64((uint64_t) active(), 0, "all have ended");
 
+    end(pid);
+    tend();
     kvr_router_leave(&router);
 }
 
 
-/* ---- the shared table --------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------- */
+
+/* Chains of blocks until some had to be evicted. */
 
 static void
-reserve_and_stay(void)
+fill(void)
 {
-    kvr_reservation_t  r;
+    uint64_t     n;
+    kvr_stats_t  stats;
 
-    join();
+    put("a");
+    (void) lease("a", now_ms);
+    n = 1;
 
-    r = one();
-    kvr_load_reserve(&router.load, &r, now_ms);
-    (void) __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+    do {
+        (void) store("a", 0, row(n, BLOCKS), row(n, BLOCKS), BLOCKS);
+        n += BLOCKS;
+        kvr_router_stats(&router, &stats);
 
-    for ( ;; ) {
-        (void) pause();
-    }
+    } while (stats.forgotten == 0 && n < 10 * 1000 * 1000);
 }
 
 
+/* A process can count its requests to all holders when the zone is full. */
+
 static void
-reserve_and_leave(void)
+test_full(void)
 {
+    uint32_t           i, lost, least;
+    uint64_t           lent, before;
+    kvr_arena_want_t   part = { .class = 15 };
+    kvr_load_row_t     row;
+    kvr_arena_t       *arena;
     kvr_reservation_t  r;
 
     join();
+    arena = router.load.arena;
+    before = arena->zone->lent;
 
     r = one();
-    kvr_load_reserve(&router.load, &r, now_ms);
+    kvr_router_reserve(&router, &r, now_ms);
     kvr_load_release(&router.load, &r, now_ms);
+    lent = arena->zone->lent - before;
+
+    ok(lent * 8 < KVR_LOAD_ROWS * sizeof(kvr_load_row_t) * 2,
+       "a request to one holder takes memory for a few: %" PRIu64 " bytes",
+       lent * 8);
+
+    fill();
+
+    lost = 0;
+    least = UINT32_MAX;
+
+    for (i = 0; i < router.zone->load.max_holders; i++) {
+        r = one();
+        r.holder = i;
+        least = kvr_min(least, kvr_arena_room(arena, part));
+        kvr_router_reserve(&router, &r, now_ms);
+        kvr_load_read(&router.load, i, 0, &row);
+        lost += row.active != 1;
+        kvr_load_release(&router.load, &r, now_ms);
+    }
+
+    is_u64(least, 0, "the zone was full, without room for a part of a table");
+    is_u64(lost, 0, "requests to all of %u holders are counted nevertheless",
+           router.zone->load.max_holders);
+    is_u64(router.zone->load.uncounted, 0, "none is missing");
+
     kvr_router_leave(&router);
 }
 
 
+/* ---- no table ----------------------------------------------------------- */
+
 static void
-test_shared(void)
+test_none(void)
 {
-    pid_t             busy, first, second;
-    uint32_t          i;
-    uint64_t          reclaimed;
-    kvr_load_zone_t  *z;
+    pid_t              busy;
+    uint32_t           i;
+    kvr_load_zone_t   *z;
+    kvr_reservation_t  r;
 
     z = &router.zone->load;
-    reclaimed = z->reclaimed;
+    busy = start_reserved();
 
-    /* all tables are those of one process that lives */
-
-    memset(seen, 0, sizeof(*seen));
-    busy = start(reserve_and_stay);
-
-    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 1) {
-        (void) sched_yield();
+    for (i = 0; i < KVR_LOAD_PROCS; i++) {
+        z->procs[i].owner = z->procs[seen->most].owner;
     }
 
-    for (i = 0; z->procs[i].owner == kvr_owner_self(); i++) { /* void */ }
+    join();
+    is_u64(router.load.slot, KVR_LOAD_NONE, "no table is free");
 
-    first = kvr_owner_pid(z->procs[i].owner);
-    is_u64(first, busy, "a process has a table of its own");
+    r = one();
+    kvr_router_reserve(&router, &r, now_ms);
+    is_u64(active(), 1, "a request of such a process has no load");
+    is_u64(z->uncounted, 1, "but is counted as missing");
 
-    while (++i < KVR_LOAD_PROCS) {
-        z->procs[i].owner = z->procs[i - 1].owner;
-    }
+    kvr_load_wait(&router.load, 1);
+    kvr_load_grow(&router.load, &r, 5);
+    kvr_load_prefilled(&router.load, &r, now_ms);
+    kvr_load_release(&router.load, &r, now_ms);
+    is_u64(active(), 1, "and takes none away when it ends");
+    is_u64(z->below_zero, 0, "nothing fell below zero");
 
-    first = start(reserve_and_stay);
-    second = start(reserve_and_stay);
-
-    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 3) {
-        (void) sched_yield();
-    }
-
-    is_u64(z->overflow, 2, "two find none");
-    is_u64(active(), 3, "but count");
-
-    end(first);
-    tend();
-    is_u64(active(), 3, "one is killed: what it had can't be told apart");
-
-    first = start(reserve_and_leave);
-    (void) waitpid(first, NULL, 0);
-    tend();
-    is_u64(active(), 3, "one comes and goes: it leaves nothing");
-
-    end(second);
-    tend();
-    is_u64(active(), 1, "the last one is gone: nothing is left of them");
-    is_u64(z->spilt + z->sharers[0] + z->sharers[1], 0, "and nobody");
-    is_u64(z->reclaimed, reclaimed + 1, "that was a table");
-
-    /* more than can be known */
-
-    for (i = 0; i < KVR_LOAD_SHARERS; i++) {
-        z->sharers[i] = z->procs[KVR_LOAD_PROCS - 1].owner;
-    }
-
-    first = start(reserve_and_stay);
-
-    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != 5 - 1) {
-        (void) sched_yield();
-    }
-
-    end(first);
+    kvr_router_leave(&router);
     end(busy);
-    tend();
-    tend();
-    is_u64(active(), 1, "of those beyond the known ones it stays");
 }
 
 
 int
 main(void)
 {
+    uint32_t  i;
+
+    static const kind_t  large[] = {
+        { "radix", { .block_size = 4, .max_workers = 256, .shards = 1 } },
+        { "positional", { .block_size = 4, .max_workers = 256, .shards = 1,
+                          .index = KVR_INDEX_POSITIONAL } }
+    };
+
     seen = shared_memory(sizeof(*seen));
 
     zone_open(&kinds[0], 16 << 20);
     test_prefills();
     test_gate();
     test_taken_over();
-    test_shared();
+    test_none();
     zone_close();
+
+    for (i = 0; i < 2; i++) {
+        zone_open(&large[i], 8 << 20);
+        test_full();
+        zone_close();
+    }
 
     return done();
 }

@@ -268,7 +268,7 @@ test_load(void)
     r.decode_blocks = 7;
     s = r;
 
-    kvr_load_reserve(&router.load, &r, now());
+    kvr_router_reserve(&router, &r, now());
     kvr_load_read(&router.load, 3, 0, &row);
     ok(row.active == 1 && row.prefills == 1 && row.prefill_tokens == 100
        && row.decode_blocks == 7, "a reservation counts");
@@ -303,7 +303,7 @@ test_load(void)
     if (pid == 0) {
         other = router;
         (void) kvr_router_join(&other);
-        kvr_load_reserve(&other.load, &s, now());
+        kvr_router_reserve(&other, &s, now());
         raise(SIGKILL);
     }
 
@@ -317,8 +317,8 @@ test_load(void)
     s.holder = r.holder = 3;
     s.prefilling = r.prefilling = 0;
     s.generation = 1;
-    kvr_load_reserve(&router.load, &r, now());
-    kvr_load_reserve(&router.load, &s, now());
+    kvr_router_reserve(&router, &r, now());
+    kvr_router_reserve(&router, &s, now());
     kvr_load_release(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 1, &row);
     ok(row.active == 1 && row.decode_blocks == 7,
@@ -335,8 +335,8 @@ test_load(void)
 
     r.holder = s.holder = 3;
     s.decode_blocks = 1;
-    kvr_load_reserve(&router.load, &s, now());
-    kvr_load_reserve(&router.load, &r, now());
+    kvr_router_reserve(&router, &s, now());
+    kvr_router_reserve(&router, &r, now());
     kvr_load_prefilled(&router.load, &r, now());
     kvr_load_release(&router.load, &r, now());
     kvr_load_read(&router.load, 3, 1, &row);

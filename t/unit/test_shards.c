@@ -498,7 +498,7 @@ test_members(void)
                  && row.active == 0;    /* nobody else's */
 
             r.holder = h;
-            kvr_load_reserve(&k->load, &r, now());
+            kvr_router_reserve(k, &r, now());
         }
 
         good += n == RANKS;
