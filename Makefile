@@ -93,7 +93,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix repeat estimated bench install uninstall deb check-deb clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix repeat estimated bench install uninstall deb check-deb check-readme clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
@@ -647,6 +647,13 @@ deb: deps-deb
 check-deb: deps-packages
 	$(PYTHON) -B t/packages/check.py --build $(out)
 	$(PYTHON) -B t/packages/deploy.py --build $(out)
+
+
+## make check-readme  README's two commands, from a clean clone in a bare
+##                  Debian 12; as root (twenty minutes)
+
+check-readme: deps-packages
+	$(PYTHON) -B t/packages/readme.py --build $(out)
 
 
 ## make clean       removes build/

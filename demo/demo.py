@@ -4,8 +4,9 @@
 Replays the same part of the Mooncake trace with round_robin, with kv_cost and
 Dynamo's weights, and with kv_cost as it comes, then sessions of coding agents
 with round_robin and kv_cost; and prints what the clients saw.  The status is 0
-when no request failed and kv_cost was better than round_robin in hit rate and
-time to first token.
+when each policy answered all requests and the hit rate of kv_cost was above
+that of round_robin by at least half of the usual gap.  What is sent is always
+the same; times depend on the machine, so they are printed and decide nothing.
 """
 
 import argparse
@@ -42,16 +43,18 @@ class Workload:
     engines: Engines
     options: tuple              # of replay.py
     policies: tuple
+    gap: float                  # the usual one between the two hit rates
 
 
 RECORDED = Workload(
     f"{REQUESTS} requests of a recorded trace; most of its prompts are new:",
     ENGINES, (*TRACE, "--requests", str(REQUESTS)),
-    (BASE, Policy("kv_cost", "{ dynamo = true }"), BEST))
+    (BASE, Policy("kv_cost", "{ dynamo = true }"), BEST), 0.065)
 CODING = Workload(
     f"{SESSIONS} sessions of coding agents, whose prompts repeat the turns "
     "before:",
-    AGENTS_ENGINES, ("--text", *AGENTS, "--agents", str(SESSIONS)), (BASE, BEST))
+    AGENTS_ENGINES, ("--text", *AGENTS, "--agents", str(SESSIONS)), (BASE, BEST),
+    0.40)
 
 
 # ------------------------------------------------------------------ reports
@@ -93,14 +96,16 @@ def print_rungs(summaries, fleet):
     print()
 
 
-def verdict(summaries):
-    """What is to be said at the end, and whether kv_cost has won."""
+def verdict(summaries, gap):
+    """What is to be said at the end, and whether all is as it should be."""
     failed = sum(summary["errors"] for summary in summaries.values())
     if failed:
         return f"{failed} requests failed.", False
+    sent = {summary["requests"] for summary in summaries.values()}
+    if len(sent) != 1 or 0 in sent:
+        return f"The policies answered {sorted(sent)} requests.", False
     base, best = summaries[BASE], summaries[BEST]
-    won = best["hit_rate"] > base["hit_rate"] and all(
-        best["ttft"][p] < base["ttft"][p] for p in ("p50", "p90"))
+    won = best["hit_rate"] - base["hit_rate"] >= gap / 2
     hits = f"{best['hit_rate'] / base['hit_rate']:.2f} times" \
         if base["hit_rate"] else "more than none of"
     ratios = ", ".join(
@@ -110,7 +115,9 @@ def verdict(summaries):
             f"{hits} the tokens that they gave with round_robin, and time to "
             f"first token was {ratios}.")
     if not won:
-        text += " kv_cost did not win in hit rate, TTFT p50 and p90."
+        text += (f" The hit rate of kv_cost should be above that of "
+                 f"round_robin by {gap / 2:.1%} at least, and usually is by "
+                 f"{gap:.1%}.")
     return text, won
 
 
@@ -172,7 +179,7 @@ def compare(options):
     """All workloads and their reports; returns the program's status."""
     for workload in (RECORDED, CODING):
         def work(fleet, workload=workload):
-            text, won = verdict(replay(fleet, workload))
+            text, won = verdict(replay(fleet, workload), workload.gap)
             print(text, flush=True)
             return 0 if won else 1
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What `make demo KEEP=1` prints can be pasted, and Ctrl-C ends it; TAP."""
+"""make demo compares; what `make demo KEEP=1` prints can be pasted, and Ctrl-C
+ends it; TAP."""
 
 import json
 import os
@@ -17,20 +18,41 @@ from fleet import REPOSITORY, WORKERS
 from processes import WAIT_SECONDS, free_port, wait_until
 
 BUILD = Path(os.environ.get("KVR_BUILD") or REPOSITORY / "build")
-# few and short sessions, fast engines, and one that comes back at once
-SMALL = """
+REQUESTS = 60                   # of the trace
+# few and short sessions, fast engines, and one that comes back at once; the
+# rest is as it is: what nginx is configured with above all
+SMALL = f"""
 import dataclasses, sys, demo, fleet
 fleet.RETURN_SECONDS = 1.0
 fleet.DECODE_US = 400
-demo.CODING = dataclasses.replace(
-    demo.CODING,
-    engines=dataclasses.replace(demo.CODING.engines, prefill_us=5),
-    options=("--text", "--speedup", "200", "--agents", "2"))
+def small(workload, *options):
+    return dataclasses.replace(
+        workload, options=("--text", *options), gap=float(sys.argv.pop(1)),
+        engines=dataclasses.replace(workload.engines, prefill_us=5))
+demo.CODING = small(demo.CODING, "--speedup", "200", "--agents", "2")
+demo.RECORDED = small(demo.RECORDED, "--speedup", "40", "--scale", "4",
+                      "--requests", "{REQUESTS}")
 demo.KEPT_SESSIONS = 4
 sys.exit(demo.main())
 """
 
 demo = None                     # set by main()
+
+
+def program(coding, recorded):
+    """The demo, small, with these usual gaps between the hit rates."""
+    return [sys.executable, "-B", "-c", SMALL, str(coding), str(recorded),
+            "--module", BUILD / "ngx_http_kv_router_module.so",
+            "--relay", BUILD / "kv-relay"]
+
+
+def compared(coding, recorded):
+    """`make demo`, small: its status and what it prints."""
+    done = subprocess.run(
+        program(coding, recorded), cwd=Path(__file__).parent, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False, timeout=20 * WAIT_SECONDS)
+    return done.returncode, done.stdout
 
 
 class Demo:
@@ -42,10 +64,7 @@ class Demo:
         self.output = directory / "output"
         with open(self.output, "wb") as out:
             self.child = subprocess.Popen(
-                [sys.executable, "-B", "-c", SMALL,
-                 "--module", BUILD / "ngx_http_kv_router_module.so",
-                 "--relay", BUILD / "kv-relay", "--keep",
-                 "--port", str(self.port)],
+                [*program(0, 0), "--keep", "--port", str(self.port)],
                 cwd=Path(__file__).parent, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=subprocess.STDOUT,
                 env={**os.environ, "TMPDIR": str(directory)})
@@ -75,6 +94,27 @@ class Demo:
     def status(self):
         """The status of the zone."""
         return json.loads(self.get("application/json"))
+
+
+def all_is_compared():
+    """make demo answers all requests of both loads, with each policy"""
+    status, said = compared(0.02, -1)
+    assert status == 0, said
+    rows = re.findall(r"^\| (kv_cost|round_robin)\b.*?\| (\d+) +\| (\d+) +\|",
+                      said, re.MULTILINE)
+    assert [name for name, _, _ in rows] == [
+        "round_robin", "kv_cost", "kv_cost", "round_robin", "kv_cost"], said
+    assert {errors for _, _, errors in rows} == {"0"}, said
+    assert {sent for _, sent, _ in rows[:3]} == {str(REQUESTS)}, said
+    assert "Another zone's model is refused" in said, said
+
+
+def a_small_gap_is_told():
+    """and fails when the hit rates are not as far apart as they should be"""
+    status, said = compared(0, 2)
+    assert status == 1, said
+    assert "should be above that of round_robin by 100.0% at least" in said, \
+        said
 
 
 def both_policies_are_compared():
@@ -145,9 +185,7 @@ def a_chat_is_answered():
 def a_port_in_use_is_told():
     """a port that is in use is told, with what to do about it"""
     child = subprocess.run(
-        [sys.executable, "-B", "-c", SMALL,
-         "--module", BUILD / "ngx_http_kv_router_module.so",
-         "--relay", BUILD / "kv-relay", "--keep", "--port", str(demo.port)],
+        [*program(0, 0), "--keep", "--port", str(demo.port)],
         cwd=Path(__file__).parent, capture_output=True, text=True,
         check=False, timeout=WAIT_SECONDS)
     assert child.returncode == 1, child.stdout + child.stderr
@@ -172,6 +210,8 @@ def main():
         demo = Demo(Path(directory))
         try:
             return tap.run([
+                all_is_compared,
+                a_small_gap_is_told,
                 both_policies_are_compared,
                 a_load_goes_on,
                 the_page_is_there,

@@ -62,7 +62,7 @@ static void ngx_http_kv_router_estimator_worker(
 
 /* ---- the zone ----------------------------------------------------------- */
 
-/* The number of rings in a zone of so many bytes; *size becomes that of each. */
+/* The number of rings in a zone of so many bytes; *size: the bytes of each. */
 
 static ngx_uint_t
 ngx_http_kv_router_rings_plan(ngx_http_kv_router_zone_t *zone,

@@ -58,8 +58,8 @@ ngx_http_kv_router_zone_workers(size_t size)
 
 
 /*
- * What a zone needs: nginx's slab pool with a header for each page, the
- * tables, the rings, and what the router needs at least.
+ * A zone needs room for nginx's slab pool with a header for each page, the
+ * tables, the rings, and the least memory of the router.
  */
 
 static ngx_uint_t
@@ -97,9 +97,10 @@ ngx_http_kv_router_zone_holds(ngx_http_kv_router_zone_t *zone, size_t size,
 static ngx_int_t
 ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
 {
-    u_char    *last, also[sizeof(", or max_workers=") + NGX_INT32_LEN];
-    size_t     m, unit;
-    uint32_t   n, fewer;
+    u_char      *last, also[sizeof(", or max_workers=") + NGX_INT32_LEN];
+    size_t       m, unit;
+    uint32_t     n, fewer;
+    const char  *letter;
 
     n = zone->params.max_workers;
 
@@ -133,17 +134,27 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
         last = ngx_sprintf(also, ", or max_workers=%uD", fewer);
     }
 
-    unit = zone->size % NGX_HTTP_KV_ROUTER_MB == 0 ? NGX_HTTP_KV_ROUTER_MB
-           : zone->size % 1024 == 0 ? 1024 : 1;
+    if (zone->size % NGX_HTTP_KV_ROUTER_MB == 0) {
+        unit = NGX_HTTP_KV_ROUTER_MB;
+        letter = "m";
+
+    } else if (zone->size % 1024 == 0) {
+        unit = 1024;
+        letter = "k";
+
+    } else {
+        unit = 1;
+        letter = "";
+    }
 
     ngx_log_error(NGX_LOG_EMERG, log, 0,
                   "kv_router_zone \"%V\": %uz%s is too small for "
                   "max_workers=%uD, shards=%uD and worker_processes=%i: write "
                   "zone=%V:%uzm%*s in %V:%ui",
-                  &zone->name, zone->size / unit, unit == 1 ? "" : unit == 1024 ? "k" : "m", n,
-                  zone->params.shards, (ngx_int_t)
-                  zone->processes->worker_processes, &zone->name, m,
-                  (size_t) (last - also), also, &zone->file, zone->line);
+                  &zone->name, zone->size / unit, letter, n,
+                  zone->params.shards, zone->processes->worker_processes,
+                  &zone->name, m, (size_t) (last - also), also, &zone->file,
+                  zone->line);
 
     return NGX_ERROR;
 }
