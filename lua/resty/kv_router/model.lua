@@ -21,8 +21,10 @@ local INFO = ngx.INFO
 local LOCAL = lib.LOCAL
 local WARN = ngx.WARN
 local WHY = require("resty.kv_router.ffi").WHY
+local error = error
 local format = string.format
 local gmatch = string.gmatch
+local huge = math.huge
 local ipairs = ipairs
 local min = math.min
 local ngx_log = ngx.log
@@ -41,6 +43,10 @@ local mt = { __index = _M }
 
 local BUDGET = 0.05              -- seconds, and for each byte of the body
 local BUDGET_BYTE = 2e-6
+
+-- Microseconds of processor time for reading a body, without a pause: other
+-- requests of the process wait.
+local READ_US = 20000
 
 -- Bytes of the text that a template makes of a body.
 local TEXT_BYTE = 4
@@ -392,6 +398,36 @@ local function dialect_of(self, form)
 end
 
 
+-- The variables of a body; nil, a sentence and the kind of failure.
+local function read(self, dialect, raw)
+    local body, err, kind = require("resty.kv_router.template.tape").decode(raw)
+
+    if not body then
+        return nil, err, kind
+    end
+
+    return dialect.prepare(body, self.options)
+end
+
+
+-- The same within READ_US.
+local function read_in_time(self, dialect, raw)
+    local fuel = require "resty.kv_router.template.fuel"
+
+    fuel.start(huge, READ_US, huge)
+
+    local good, vars, err, kind = pcall(read, self, dialect, raw)
+
+    fuel.stop()
+
+    if not good then
+        error(vars, 0)
+    end
+
+    return vars, err, kind
+end
+
+
 -- Fills the text, by the dialect and the template.  Returns the flags of the
 -- encoder; nil, a sentence and the kind of failure.
 local function fill(self, job, text, raw)
@@ -402,15 +438,7 @@ local function fill(self, job, text, raw)
                "unsupported"
     end
 
-    local body, err, kind = require("resty.kv_router.template.tape").decode(raw)
-
-    if not body then
-        return nil, err, kind
-    end
-
-    local vars
-
-    vars, err, kind = dialect.prepare(body, self.options)
+    local vars, err, kind = read_in_time(self, dialect, raw)
 
     if not vars then
         return nil, err, kind

@@ -246,6 +246,8 @@ local function bounded(render, self, vars, text, size)
 
     local good, err = pcall(render, self, vars, text)
 
+    fuel.stop()
+
     for name in pairs(self.own) do
         self.own[name] = nil
     end

@@ -16,8 +16,10 @@
 --
 -- A "?" behind the kind: null is the same as no field.
 
+local fuel = require "resty.kv_router.template.fuel"
 local value = require "resty.kv_router.template.value"
 
+local burn = fuel.burn
 local floor = math.floor
 local format = string.format
 local getmetatable = getmetatable
@@ -118,6 +120,8 @@ end
 -- messages.
 function _M.check(dict, fields, of)
     local names, values = dict.k, dict.v
+
+    burn(1 + dict.n)
 
     for i = 1, dict.n do
         local name = names[i]

@@ -1,12 +1,14 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- What a rendering may spend.  Fuel is deterministic: one unit for each round
--- of a loop, each element that is copied or compared and each KB of text that
--- is produced, copied, searched or compared.  Beside it, the processor's time
--- is bounded: the clock is read once in STEP units.  And no string, nor what a
--- rendering puts out, may be longer than its bound.
+-- What reading a body or rendering a template may spend.  Fuel is
+-- deterministic: one unit for each round of a loop, each element that is read,
+-- copied or compared and each KB of text that is produced, copied, searched or
+-- compared.  Beside it, the processor's time is bounded: the clock is read once
+-- in STEP units.  And no string, nor what a rendering puts out, may be longer
+-- than its bound.
 --
--- One rendering at a time: a rendering never yields.
+-- One of them at a time: neither yields.  Before start() and after stop()
+-- nothing is bounded.
 
 
 local text_ffi = require "resty.kv_router.text_ffi"
@@ -14,24 +16,27 @@ local value = require "resty.kv_router.template.value"
 
 local cpu_us = text_ffi.cpu_us
 local format = string.format
+local huge = math.huge
 local min = math.min
+local out_of_time = value.out_of_time
 local unsupported = value.unsupported
 
 
 local STEP = 512
 
 local _M = {
-    left = 0,           -- units until the clock is read; generated code counts
-    bound = 0,          -- the most bytes of a string
+    left = math.huge,   -- units until the clock is read; generated code counts
+    bound = math.huge,  -- the most bytes of a string
 }
 
 local rest = 0          -- units beyond these
 local given = 0
 local until_us = 0
 local cpu = 0
+local spent = 0
 
 
--- Begins a rendering: units of fuel, microseconds of processor time, and the
+-- Begins: units of fuel, microseconds of processor time, and the
 -- most bytes of a string.
 function _M.start(units, us, bound)
     given = units
@@ -43,6 +48,13 @@ function _M.start(units, us, bound)
 end
 
 
+-- Ends what start() began.
+function _M.stop()
+    spent = given - rest - _M.left
+    _M.bound, _M.left = huge, huge
+end
+
+
 -- left is below 0: reads the clock, and goes on or fails.
 function _M.refill()
     if rest + _M.left < 0 then
@@ -50,7 +62,7 @@ function _M.refill()
     end
 
     if cpu_us() > until_us then
-        unsupported(format("out of time: %d us of processor time spent", cpu))
+        out_of_time(format("out of time: %d us of processor time spent", cpu))
     end
 
     local all = rest + _M.left
@@ -95,9 +107,9 @@ function _M.string(n)
 end
 
 
--- How many units have been spent.
+-- How many units were spent between the last start() and its stop().
 function _M.spent()
-    return given - rest - _M.left
+    return spent
 end
 
 

@@ -10,9 +10,11 @@
 -- halves of surrogate pairs, and nesting beyond the tape's depth.
 
 
+local fuel = require "resty.kv_router.template.fuel"
 local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
+local burn = fuel.burn
 local byte = string.byte
 local caught = value.caught
 local decode = text_ffi.decode
@@ -43,7 +45,7 @@ local ESCAPED, CUT = 1, 2
 
 -- the arrays that are kept: entries of a body that is not all punctuation
 local KEPT = 65536
-local ENTRIES_MAX = 4194304
+local ENTRIES_MAX = 524288
 
 -- an int of more digits is a ValueError of Python
 local DIGITS_MAX = 4300
@@ -112,6 +114,8 @@ local function build(t, root)
 
         local entry = entries[i]
         local kind = entry.kind
+
+        burn(1)
 
         if entry.flags >= CUT then
             return nil
@@ -263,7 +267,11 @@ local function decoded(text)
 
         if made ~= nil then
             return made
-        elseif n >= most then
+        end
+
+        burn(n)
+
+        if n >= most then
             unsupported(format("JSON with over %d members", ENTRIES_MAX))
         end
 

@@ -24,8 +24,10 @@
 --     unsupported  what the engine would do is not known here: another rung
 --                  must be asked
 --
--- raise() and unsupported() throw an error of the kind of that name; caught()
--- takes it apart behind pcall().
+--     budget       it would take too long to find out
+--
+-- raise(), unsupported() and out_of_time() throw an error of such a kind;
+-- caught() takes it apart behind pcall().
 
 
 local error = error
@@ -79,6 +81,11 @@ end
 
 function _M.unsupported(message)
     error(setmetatable({ kind = "unsupported", message = message }, FAILURE), 0)
+end
+
+
+function _M.out_of_time(message)
+    error(setmetatable({ kind = "budget", message = message }, FAILURE), 0)
 end
 
 
