@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 292;
+plan tests => repeat_each() * 288;
 
 run_tests();
 
@@ -1300,49 +1300,33 @@ nowhere.pem
 
 
 
-=== TEST 129: the turn cache has a zone
+=== TEST 129: a turn cache is a parameter of the model
 --- http_config
-    kv_router_turn_cache  size=4m;
+    kv_router_turn_cache  zone=turns:4m;
 --- error_log
-invalid parameter "size=4m": the parameters are zone
+"kv_router_turn_cache" directive is now the parameter "turns=SIZE" of "kv_router_model", by default 16m: remove the line in
 
 
 
-=== TEST 130: of a name and a size
+=== TEST 130: of a size
 --- http_config
-    kv_router_turn_cache  zone=turns;
+    kv_router_zone   zone=main:8m;
+    kv_router_model  main model turns=on;
 --- error_log
-invalid zone size "zone=turns"
+invalid parameter "turns=on", it must be "off", or a size of 1m at least in
 
 
 
 === TEST 131: which is enough
 --- http_config
-    kv_router_turn_cache  zone=turns:512k;
+    kv_router_zone   zone=main:8m;
+    kv_router_model  main model turns=512k;
 --- error_log
-zone "turns" is too small, it must have 1m at least
+invalid parameter "turns=512k", it must be "off", or a size of 1m at least in
 
 
 
-=== TEST 132: there is one
---- http_config
-    kv_router_turn_cache  zone=turns:1m;
-    kv_router_turn_cache  zone=others:1m;
---- error_log
-"kv_router_turn_cache" directive is duplicate: one cache serves all zones of workers
-
-
-
-=== TEST 133: and no index has its zone
---- http_config
-    kv_router_zone        zone=main:8m;
-    kv_router_turn_cache  zone=main:8m;
---- error_log
-the shared memory zone "main" is already declared for a different use
-
-
-
-=== TEST 134: a worker has room for a token at least
+=== TEST 132: a worker has room for a token at least
 --- http_config
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 capacity=0;
@@ -1351,7 +1335,7 @@ invalid parameter "capacity=0", it must be a number, or one of "k" or "m", from 
 
 
 
-=== TEST 135: and counts in nothing larger than "m"
+=== TEST 133: and counts in nothing larger than "m"
 --- http_config
     kv_router_zone    zone=main:8m;
     kv_router_worker  main a 127.0.0.1:8000 capacity=1g;
@@ -1360,7 +1344,7 @@ invalid parameter "capacity=1g", it must be a number, or one of "k" or "m", from
 
 
 
-=== TEST 136: a model that no worker serves goes to any or has the answer 404
+=== TEST 134: a model that no worker serves goes to any or has the answer 404
 --- http_config
     kv_router_zone  zone=main:8m unknown_model=500;
 --- error_log

@@ -301,7 +301,8 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
  * access, after candidates were listed: may the ids of the zone's model be
  * used for this request?  NGX_HTTP_KV_ROUTER_TRUST_...
  */
-uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
+uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
+    uint32_t always);
 
 /*
  * access, after the above: ids of the zone's model, in native order, of which

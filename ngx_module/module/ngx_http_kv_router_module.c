@@ -16,6 +16,8 @@
 #define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
 
 
+static char *ngx_http_kv_router_gone(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 static void *ngx_http_kv_router_create_main_conf(ngx_conf_t *cf);
 static char *ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf);
@@ -86,7 +88,7 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       NULL },
 
     { ngx_string("kv_router_model"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE23,
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
       ngx_http_kv_router_model,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
@@ -101,10 +103,11 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
 
     { ngx_string("kv_router_turn_cache"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
-      ngx_http_kv_router_turn_cache,
+      ngx_http_kv_router_gone,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
-      NULL },
+      "is now the parameter \"turns=SIZE\" of \"kv_router_model\", by "
+      "default 16m: remove the line" },
 
     { ngx_string("kv_router_event_batch"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
@@ -184,6 +187,15 @@ ngx_module_t  ngx_http_kv_router_module = {
 
 
 ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
+
+
+/* A directive of an earlier version: what takes its place. */
+
+static char *
+ngx_http_kv_router_gone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    return cmd->post;
+}
 
 
 static void *

@@ -143,6 +143,7 @@ typedef struct {
     ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
     ngx_http_kv_router_estimator_t *estimator; /* the same */
     ngx_http_kv_router_model_t     *model;     /* NULL: none */
+    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
     ngx_uint_t                      model_kept; /* taken over from another
                                                   configuration or zone */
 
@@ -328,7 +329,6 @@ typedef struct {
     ngx_array_t                     prefixes;  /* …_prefix_t * */
     ngx_array_t                     places;    /* …_place_t */
     ngx_array_t                     apis;      /* …_api_place_t */
-    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
@@ -440,12 +440,6 @@ char *ngx_http_kv_router_prefix_cache(ngx_conf_t *cf, ngx_command_t *cmd,
 void ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle,
     ngx_array_t *prefixes);
 void ngx_http_kv_router_prefix_leave(ngx_array_t *prefixes);
-
-
-/* the turn cache: its directive */
-
-char *ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 
 
 /* the zone: init of its shared memory, cleanup of its configuration */

@@ -37,7 +37,8 @@ static kvr_hasher_t  ngx_http_kv_router_trust_hasher;
 
 
 uint32_t
-ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone)
+ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
+    uint32_t always)
 {
     uint32_t                         i, worker, route;
     ngx_uint_t                       proven, mismatch, exact;
@@ -46,6 +47,14 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone)
     ngx_http_kv_router_candidate_t  *c;
 
     ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (always) {
+        if (ctx && ctx->zone == zone) {
+            ctx->believed = 1;
+        }
+
+        return NGX_HTTP_KV_ROUTER_TRUST_BELIEVED;
+    }
 
     if (ctx == NULL || ctx->zone != zone || !ctx->matched) {
         return NGX_HTTP_KV_ROUTER_TRUST_NONE;

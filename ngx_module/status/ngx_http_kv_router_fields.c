@@ -320,7 +320,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_health_fields[] = {
 
 const ngx_http_kv_router_field_t  ngx_http_kv_router_turns_fields[] = {
     gauge(slots.slots, "slots", "turn_cache_slots",
-          "Slots of the turn cache, which all zones share."),
+          "Slots of the turn cache."),
     gauge(slots.used, "used", "turn_cache_slots_used",
           "Slots of the turn cache that have been written."),
     counter(hits, "hits", "turn_cache_hits_total",

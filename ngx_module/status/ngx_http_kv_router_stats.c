@@ -27,7 +27,8 @@ static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
 static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
-static void ngx_http_kv_router_turns_json(yajl_gen g);
+static void ngx_http_kv_router_turns_json(
+    ngx_http_kv_router_zone_t *zone, yajl_gen g);
 static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
     uint32_t shard, yajl_gen g);
 static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
@@ -572,24 +573,19 @@ ngx_http_kv_router_redis_changed(ngx_http_kv_router_zone_t *zone)
 
 
 static void
-ngx_http_kv_router_turns_json(yajl_gen g)
+ngx_http_kv_router_turns_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
-    kvr_turns_stats_t            stats;
-    ngx_http_kv_router_turns_t  *turns;
+    kvr_turns_stats_t  stats;
 
-    turns = ngx_http_kv_router_turns();
-
-    if (turns == NULL) {
+    if (zone->turns == NULL) {
         return;
     }
 
-    kvr_turns_stats(&turns->cache, &stats);
+    kvr_turns_stats(&zone->turns->cache, &stats);
 
     ngx_http_kv_router_gen_key(g, "turn_cache");
     yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_key(g, "zone");
-    yajl_gen_string(g, turns->name.data, turns->name.len);
-    ngx_http_kv_router_gen_u64(g, "bytes", turns->size);
+    ngx_http_kv_router_gen_u64(g, "bytes", zone->turns->size);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_turns_fields, &stats, g);
     yajl_gen_map_close(g);
 }
@@ -741,7 +737,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_routed_json(zone, g);
     }
 
-    ngx_http_kv_router_turns_json(g);
+    ngx_http_kv_router_turns_json(zone, g);
 
     if (zone->scrape.interval) {
         ngx_http_kv_router_gen_key(g, "scrape");

@@ -70,8 +70,8 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_frequency_fields,
                                       &stats);
 
-    if (ngx_http_kv_router_turns()) {
-        kvr_turns_stats(&ngx_http_kv_router_turns()->cache, &turns);
+    if (zone->turns) {
+        kvr_turns_stats(&zone->turns->cache, &turns);
         ngx_http_kv_router_fields_metrics(&s, ngx_http_kv_router_turns_fields,
                                           &turns);
     }

@@ -9,6 +9,7 @@
 
 
 #include "ngx_http_kv_router_local.h"
+#include "ngx_http_kv_router_turns.h"
 #include "../module/ngx_http_kv_router_param.h"
 
 
@@ -39,10 +40,23 @@ static const ngx_conf_enum_t  ngx_http_kv_router_model_engines[] = {
 };
 
 
+/* kv_router_model, as it is written */
+
+typedef struct {
+    uint32_t                        engine;
+    size_t                          turns;     /* bytes; 0: none */
+} ngx_http_kv_router_model_conf_t;
+
+
 static const ngx_http_kv_router_param_t  ngx_http_kv_router_model_params[] = {
 
     { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
-      0, sizeof(uint32_t), 0, 0, ngx_http_kv_router_model_engines, 0 },
+      offsetof(ngx_http_kv_router_model_conf_t, engine), sizeof(uint32_t),
+      0, 0, ngx_http_kv_router_model_engines, 0 },
+
+    { ngx_string("turns"), NGX_HTTP_KV_ROUTER_SET,
+      offsetof(ngx_http_kv_router_model_conf_t, turns), sizeof(size_t),
+      0, 0, ngx_http_kv_router_turns_size, 0 },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
@@ -60,10 +74,11 @@ static ngx_cycle_t  *ngx_http_kv_router_reading;
 char *
 ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    uint32_t                     engine;
-    ngx_str_t                   *value;
-    ngx_http_kv_router_zone_t   *zone;
-    ngx_http_kv_router_model_t  *model;
+    char                             *rv;
+    ngx_str_t                        *value;
+    ngx_http_kv_router_zone_t        *zone;
+    ngx_http_kv_router_model_t       *model;
+    ngx_http_kv_router_model_conf_t   written;
 
     value = cf->args->elts;
 
@@ -77,10 +92,11 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                "several zones";
     }
 
-    engine = KVR_ENGINE_UNKNOWN;
+    written.engine = KVR_ENGINE_UNKNOWN;
+    written.turns = NGX_HTTP_KV_ROUTER_TURNS;
 
     if (ngx_http_kv_router_params(cf, 3, ngx_http_kv_router_model_params,
-                                  &engine, NULL)
+                                  &written, NULL)
         != NGX_CONF_OK)
     {
         return NGX_CONF_ERROR;
@@ -99,9 +115,18 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     zone->model = model;
 
-    return ngx_http_kv_router_model_load(cf, zone,
-                                         engine == KVR_ENGINE_UNKNOWN
-                                         ? NULL : kvr_engine_name(engine));
+    rv = ngx_http_kv_router_model_load(cf, zone,
+                                       written.engine == KVR_ENGINE_UNKNOWN
+                                       ? NULL
+                                       : kvr_engine_name(written.engine));
+
+    if (rv != NGX_CONF_OK || written.turns == 0
+        || kvr_model_tokenizer(model->model) == NULL)
+    {
+        return rv;
+    }
+
+    return ngx_http_kv_router_turns_add(cf, zone, written.turns);
 }
 
 

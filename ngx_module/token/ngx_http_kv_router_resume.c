@@ -5,10 +5,10 @@
  * Texts and the turn cache: a text is looked up before it is encoded, and an
  * entry for it is kept when its blocks were hashed.
  *
- * Only texts whose ids are believed, as the echoes have proven them, are
- * looked up and kept.  A text that the request has cut
- * (truncate_prompt_tokens), and a text around which the tokenizer adds ids,
- * are encoded as a whole.
+ * Only texts whose ids are believed, as the echoes have proven them or as
+ * tokenizer = "local" says, are looked up and kept.  A text that the request
+ * has cut (truncate_prompt_tokens), and a text around which the tokenizer adds
+ * ids, are encoded as a whole.
  */
 
 
@@ -65,9 +65,9 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     ngx_http_kv_router_resume_t  *s;
 
     ctx = ngx_http_kv_router_get_ctx(r);
-    turns = ngx_http_kv_router_turns();
+    turns = ctx ? ctx->zone->turns : NULL;
 
-    if (turns == NULL || ctx == NULL || !ctx->believed || ctx->cut.on
+    if (turns == NULL || !ctx->believed || ctx->cut.on
         || flags || len > NGX_HTTP_KV_ROUTER_RESUME_TEXT)
     {
         return kvr_encoder_begin(encoder, text, len, flags);

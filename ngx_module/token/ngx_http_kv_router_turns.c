@@ -5,11 +5,8 @@
 
 
 #include "ngx_http_kv_router_turns.h"
-#include "../module/ngx_http_kv_router_param.h"
 
 
-static char *ngx_http_kv_router_turns_name(ngx_conf_t *cf, ngx_str_t *value,
-    void *field);
 static ngx_int_t ngx_http_kv_router_turns_init(ngx_shm_zone_t *shm_zone,
     void *data);
 static ngx_http_kv_router_turns_sh_t *ngx_http_kv_router_turns_format(
@@ -22,54 +19,51 @@ static ngx_http_kv_router_turns_sh_t *ngx_http_kv_router_turns_format(
 static ngx_uint_t  ngx_http_kv_router_turns_tag;
 
 
-static const ngx_http_kv_router_param_t  ngx_http_kv_router_turns_params[] = {
+char *
+ngx_http_kv_router_turns_size(ngx_conf_t *cf, ngx_str_t *value, void *field)
+{
+    size_t *size = field;
 
-    { ngx_string("zone"), NGX_HTTP_KV_ROUTER_SET,
-      0, 0, 0, 0, ngx_http_kv_router_turns_name, 0 },
+    ssize_t  n;
 
-    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
-};
+    if (value->len == 3 && ngx_strncmp(value->data, "off", 3) == 0) {
+        *size = 0;
+        return NGX_CONF_OK;
+    }
+
+    n = ngx_parse_size(value);
+
+    if (n < NGX_HTTP_KV_ROUTER_TURNS_MIN) {
+        return "it must be \"off\", or a size of 1m at least";
+    }
+
+    *size = n;
+
+    return NGX_CONF_OK;
+}
 
 
 char *
-ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_kv_router_turns_add(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
+    size_t size)
 {
-    ngx_http_kv_router_main_conf_t *kmcf = conf;
-
+    u_char                      *p;
     ngx_http_kv_router_turns_t  *turns;
 
-    if (kmcf->turns) {
-        return "is duplicate: one cache serves all zones of workers";
-    }
-
     turns = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_turns_t));
-    if (turns == NULL) {
+    p = ngx_pnalloc(cf->pool, zone->name.len + sizeof(":turns") - 1);
+
+    if (turns == NULL || p == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_turns_params,
-                                  turns, NULL)
-        != NGX_CONF_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
+    /* no zone of a configuration has a colon in its name */
 
-    if (turns->name.len == 0) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"%V\" must have \"zone\" parameter",
-                           &cmd->name);
-        return NGX_CONF_ERROR;
-    }
+    turns->name.data = p;
+    turns->name.len = ngx_sprintf(p, "%V:turns", &zone->name) - p;
+    turns->size = size;
 
-    if (turns->size < NGX_HTTP_KV_ROUTER_TURNS_MIN) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "zone \"%V\" is too small, it must have %dm at "
-                           "least", &turns->name,
-                           NGX_HTTP_KV_ROUTER_TURNS_MIN / (1024 * 1024));
-        return NGX_CONF_ERROR;
-    }
-
-    turns->shm_zone = ngx_shared_memory_add(cf, &turns->name, turns->size,
+    turns->shm_zone = ngx_shared_memory_add(cf, &turns->name, size,
                                             &ngx_http_kv_router_turns_tag);
     if (turns->shm_zone == NULL) {
         return NGX_CONF_ERROR;
@@ -78,19 +72,9 @@ ngx_http_kv_router_turn_cache(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     turns->shm_zone->init = ngx_http_kv_router_turns_init;
     turns->shm_zone->data = turns;
 
-    kmcf->turns = turns;
+    zone->turns = turns;
 
     return NGX_CONF_OK;
-}
-
-
-static char *
-ngx_http_kv_router_turns_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
-{
-    ngx_http_kv_router_turns_t *turns = field;
-
-    return ngx_http_kv_router_param_zone(cf, value, &turns->name,
-                                         &turns->size);
 }
 
 
@@ -121,7 +105,7 @@ ngx_http_kv_router_turns_init(ngx_shm_zone_t *shm_zone, void *data)
 
     if (kvr_turns_attach(&turns->cache, sh->base, sh->size, why) != KVR_OK) {
         ngx_log_error(NGX_LOG_EMERG, log, 0,
-                      "kv_router_turn_cache \"%V\" can't be used: %s",
+                      "the turn cache \"%V\" can't be used: %s",
                       &turns->name, why);
         return NGX_ERROR;
     }
@@ -142,7 +126,7 @@ ngx_http_kv_router_turns_format(ngx_http_kv_router_turns_t *turns,
         return NULL;
     }
 
-    shpool->log_ctx = (u_char *) " in kv_router_turn_cache";
+    shpool->log_ctx = (u_char *) " in turns= of kv_router_model";
     shpool->data = sh;
 
     /* take all pages that are left, as one contiguous area */
@@ -156,21 +140,9 @@ ngx_http_kv_router_turns_format(ngx_http_kv_router_turns_t *turns,
 
     if (kvr_turns_format(sh->base, sh->size, why) != KVR_OK) {
         ngx_log_error(NGX_LOG_EMERG, log, 0,
-                      "kv_router_turn_cache \"%V\": %s", &turns->name, why);
+                      "the turn cache \"%V\": %s", &turns->name, why);
         return NULL;
     }
 
     return sh;
-}
-
-
-ngx_http_kv_router_turns_t *
-ngx_http_kv_router_turns(void)
-{
-    ngx_http_kv_router_main_conf_t  *kmcf;
-
-    kmcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
-                                               ngx_http_kv_router_module);
-
-    return kmcf ? kmcf->turns : NULL;
 }

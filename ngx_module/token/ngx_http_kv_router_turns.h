@@ -2,8 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The turn cache: the zone of kv_router_turn_cache, of which there is one for
- * all zones of workers.
+ * The turn cache of a zone with a model: turns= of kv_router_model.
  */
 
 
@@ -16,8 +15,9 @@
 #include <token/kvr_turns.h>
 
 
-/* the least "zone=", of which nginx itself needs a part */
+/* the least "turns=", of which nginx itself needs a part; and the default */
 #define NGX_HTTP_KV_ROUTER_TURNS_MIN  (1024 * 1024)
+#define NGX_HTTP_KV_ROUTER_TURNS      (16 * 1024 * 1024)
 
 
 /* in shared memory */
@@ -38,8 +38,13 @@ struct ngx_http_kv_router_turns_s {
 };
 
 
-/* The turn cache of the configuration in force, or NULL. */
-ngx_http_kv_router_turns_t *ngx_http_kv_router_turns(void);
+/* Takes the value of "turns=", see ngx_http_kv_router_param_pt; 0: "off". */
+char *ngx_http_kv_router_turns_size(ngx_conf_t *cf, ngx_str_t *value,
+    void *field);
+
+/* Gives the zone a turn cache of so many bytes. */
+char *ngx_http_kv_router_turns_add(ngx_conf_t *cf,
+    ngx_http_kv_router_zone_t *zone, size_t size);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_TURNS_H_INCLUDED_ */

@@ -54,8 +54,7 @@ class Proven(Fleet):
         conf = path.read_text()
         for old, new in (
                 ('tokenizer = "local"', 'tokenizer = "auto"'),
-                ("    kv_router_model ", "    kv_router_turn_cache  "
-                 "zone=turns:32m;\n    kv_router_model ")):
+                (" engine=vllm;", " engine=vllm turns=32m;")):
             assert conf.count(old) == 1, conf
             conf = conf.replace(old, new)
         path.write_text(conf)

@@ -36,9 +36,14 @@ def commands():
 
 def works(command):
     """A command of README ends well."""
-    said = machine.run(*command.split(), cwd=WHERE)[1]
-    print("".join(f"# {line}\n" for line in said.splitlines()[-LINES:]),
-          end="", flush=True)
+    status, said = machine.run(*command.split(), cwd=WHERE, check=False)
+    lines = said.splitlines()
+    bad = [at for at, line in enumerate(lines) if line.startswith("not ok")]
+    for at in bad:
+        print("".join(f"# {line}\n" for line in lines[at:at + LINES]))
+    print("".join(f"# {line}\n" for line in lines[-LINES:]), end="",
+          flush=True)
+    assert status == 0, f"{command}: status {status}"
     return said
 
 

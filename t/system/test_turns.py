@@ -40,8 +40,7 @@ class TurnStage(EchoStage):
                 ("explain = true,", "explain = true, tokenizer_timeout = "
                  f"{PATIENCE},"),
                 ("    kv_router_redis ", f"    kv_router_model  main {folder} "
-                 "engine=vllm;\n    kv_router_turn_cache  zone=turns:4m;\n"
-                 "    kv_router_redis ")):
+                 "engine=vllm turns=4m;\n    kv_router_redis ")):
             assert conf.count(old) == 1, conf
             conf = conf.replace(old, new)
         path.write_text(conf)

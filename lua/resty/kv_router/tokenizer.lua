@@ -427,11 +427,7 @@ end
 -- The ids of the zone's model, if they may be used: an entry; or nil, one of
 -- WHY, and true: no other rung is to be asked.
 local function by_model(self, job)
-    local state = trust.of(job)
-
-    if self.explicit then
-        state = trust.BELIEVED
-    end
+    local state = trust.of(job, self.explicit)
 
     if not state then
         return nil, WHY.UNPROVEN

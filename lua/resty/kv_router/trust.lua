@@ -22,7 +22,8 @@ local ffi = require "ffi"
 local C = ffi.C
 
 ffi.cdef[[
-uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone);
+uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
+    uint32_t always);
 int ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
     const uint32_t *tokens, size_t ntokens);
 ]]
@@ -37,9 +38,11 @@ _M.BELIEVED = 2
 
 
 -- What the ids of the zone's model are good for: BELIEVED, SHADOW, or nil: they
--- need not be made.  job: r, zone; its candidates have been listed.
-function _M.of(job)
-    local state = C.ngx_http_kv_router_ffi_trust(job.r, job.zone)
+-- need not be made.  job: r, zone; its candidates have been listed.  always:
+-- they are believed without a proof.
+function _M.of(job, always)
+    local state = C.ngx_http_kv_router_ffi_trust(job.r, job.zone,
+                                                 always and 1 or 0)
 
     return state ~= 0 and state or nil
 end
