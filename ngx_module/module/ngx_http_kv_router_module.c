@@ -401,6 +401,10 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
         }
 
         *handler = ngx_http_kv_router_api_access;
+
+        if (ngx_http_kv_router_api_names(cf, kmcf) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
     return NGX_OK;
