@@ -316,11 +316,12 @@ ngx_int_t
 ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
     const char *call)
 {
-    ngx_str_t                      *site, *origin;
+    ngx_str_t                      *host, *site, *origin;
     ngx_http_request_t             *r;
     ngx_http_kv_router_loc_conf_t  *klcf;
 
     r = c->request;
+    host = &r->headers_in.server;
     klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
 
     if (klcf->read_only) {
@@ -338,10 +339,8 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                "by an address, add the host "
                                                "to \"server_name\", or use "
                                                "\"token_file\"",
-                                               ngx_min(r->headers_in.server.len,
-                                                       128),
-                                               r->headers_in.server.data,
-                                               call);
+                                               ngx_min(host->len, 128),
+                                               host->data, call);
     }
 
     site = ngx_http_kv_router_header_in(r, "sec-fetch-site", 14);
@@ -362,7 +361,7 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                   : (size_t) 10,
                                            origin ? origin->data
                                                   : (u_char *) "cross-site",
-                                           call, &r->headers_in.server);
+                                           call, host);
 }
 
 
@@ -417,9 +416,9 @@ ngx_http_kv_router_same_origin(ngx_http_request_t *r, ngx_str_t *origin)
 
 
 /*
- * Is the request for a host that only this server can have?  An attacker can
- * have a name of the attacker's own point here: to a browser, a page which came
- * from that name is then of the same origin as this server.
+ * Is the request for a host that only this server can have?  Attackers can
+ * have a name of their own point here: to a browser, a page which came from
+ * that name is then of the same origin as this server.
  */
 
 static ngx_uint_t

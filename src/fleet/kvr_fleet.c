@@ -555,7 +555,8 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
 /*
  * A holder for a worker of that generation: a fresh one, or else one without
  * views that was a deleted worker's.  That worker loses all of its holders,
- * and has another generation if it comes back.  KVR_HOLDER_NONE: all are taken.
+ * and has another generation if it comes back.  KVR_HOLDER_NONE: all are
+ * taken.
  */
 
 static uint32_t

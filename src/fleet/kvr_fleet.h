@@ -332,7 +332,8 @@ bool kvr_fleet_room(const kvr_fleet_t *f);
  * The functions below are for the lock's holder, inside a transaction.
  *
  * put: makes a worker, or changes its configuration.  KVR_FULL: all slots are
- * taken, see kvr_fleet_room().  flags: the origin of conf (STATIC, API, REDIS or SEEN).
+ * taken, see kvr_fleet_room().  flags: the origin of conf (STATIC, API, REDIS
+ * or SEEN).
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);

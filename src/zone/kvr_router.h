@@ -425,8 +425,8 @@ kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
 
 /*
- * After KVR_FULL of put_worker or register: which bound was reached, a sentence
- * of less than KVR_NO_ROOM bytes.
+ * After KVR_FULL of put_worker or register: which bound was reached, a
+ * sentence of less than KVR_NO_ROOM bytes.
  */
 #define KVR_NO_ROOM          96
 void kvr_router_no_room(const kvr_router_t *k, const char *id, size_t len,
