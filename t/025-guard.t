@@ -181,3 +181,79 @@ the right one, for Lua: 503 -
 6f1d0c2b9a8e7d6c5b4
 [alert]
 [emerg]
+
+
+
+=== TEST 5: a name that somebody else may have pointed here changes nothing
+--- http_config
+    server {
+        listen       127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+        server_name  kv.example .dot.example *.star.example tail.*
+                     ~^re[0-9]+\.example$;
+
+        location /kv/ {
+            kv_router_api  main;
+        }
+
+        location /token/ {
+            kv_router_api  main token_file=../html/token;
+        }
+    }
+--- script
+            local function call(host, path, headers)
+                local answer = client.receive(client.send(
+                    "POST " .. (path or "/kv") .. "/workers/w1/drain "
+                    .. "HTTP/1.0\r\nHost: " .. host
+                    .. "\r\nContent-Length: 2\r\n" .. (headers or "")
+                    .. "\r\n{}", $TEST_NGINX_RAND_PORT_1))
+
+                return answer.status, answer.body
+            end
+
+            ngx.print(select(2, call("evil.example:9500", nil,
+                             "Origin: http://evil.example:9500\r\n"
+                             .. "Sec-Fetch-Site: same-origin\r\n")))
+
+            for _, host in ipairs {
+                "localhost:9500", "127.0.0.1", "10.1.2.3:80", "[::1]:80",
+                "kv.example", "KV.example:80", "dot.example", "a.dot.example",
+                "a.star.example", "tail.net", "re12.example",
+                "", "evil", "akv.example", "kv.example.evil", "adot.example",
+                "star.example", "tail.", "atail.net", "re.example",
+                "127.0.0.1.evil", "127.0.0", "localhost.evil"
+            } do
+                ngx.say(host, ": ", (call(host)))
+            end
+
+            ngx.say("with a token: ", (call("evil.example", "/token",
+                    "Authorization: Bearer 6f1d0c2b9a8e7d6c5b4a\r\n")))
+--- response_body
+{"error":"the host \"evil.example\" is no name of this server: call \"workers/ID/drain\" by an address, add the host to \"server_name\", or use \"token_file\""}
+localhost:9500: 404
+127.0.0.1: 404
+10.1.2.3:80: 404
+[::1]:80: 404
+kv.example: 404
+KV.example:80: 404
+dot.example: 404
+a.dot.example: 404
+a.star.example: 404
+tail.net: 404
+re12.example: 404
+: 400
+evil: 403
+akv.example: 403
+kv.example.evil: 403
+adot.example: 403
+star.example: 403
+tail.: 403
+atail.net: 403
+re.example: 403
+127.0.0.1.evil: 403
+127.0.0: 403
+localhost.evil: 403
+with a token: 404
+--- no_error_log
+[error]
+[alert]
+[emerg]

@@ -76,6 +76,12 @@ $Router
             proxy_pass           http://engines/body;
         }
 
+        location /watched {
+            lua_check_client_abort  on;
+            access_by_lua_block     { router:access() }
+            proxy_pass              http://engines/body;
+        }
+
         location /small {
             access_by_lua_block   { router:access() }
             client_max_body_size  1k;
@@ -285,17 +291,37 @@ the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
             post("byte by byte", short, path, nil, 1)
             post("too large", long, "/small", nil, #long)
 
-            -- the client leaves: nothing waits for it
+            -- the client leaves: nothing waits for it, and nothing is routed
 
-            for i = 1, 20 do
-                local stream = http2.post(port, path, i % 2 == 0 and "9" or nil)
+            local function routed()
+                local n = 0
+
+                for _, requests in pairs(client.stats().requests.by_reason) do
+                    n = n + requests
+                end
+
+                return n
+            end
+
+            local before = routed()
+
+            for i = 1, 40 do
+                local stream = http2.post(port, i % 4 < 2 and path or "/watched",
+                                          i % 2 == 0 and "9" or nil)
 
                 stream:send("1")
                 client.turns()
+
+                if i > 20 then
+                    stream:cancel()
+                    client.turns()
+                end
+
                 stream:close()
             end
 
             client.idle()
+            ngx.say("routed: ", routed() - before)
 --- response_body
 with a length: 200 2 of 2, overlap, as it came
 without one: 200 2 of 2, overlap, as it came
@@ -308,6 +334,7 @@ in parts, without one: 200 12500 of 12500, overlap, as it came
 byte by byte: 200 2 of 2, overlap, as it came
 too large: 413 -, not as it came
 load: none
+routed: 0
 --- no_error_log
 [alert]
 [emerg]

@@ -25,6 +25,9 @@ static ngx_str_t *ngx_http_kv_router_header_in(ngx_http_request_t *r,
     const char *name, size_t len);
 static ngx_uint_t ngx_http_kv_router_same_origin(ngx_http_request_t *r,
     ngx_str_t *origin);
+static ngx_uint_t ngx_http_kv_router_own_host(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_kv_router_is_name(ngx_http_request_t *r,
+    ngx_http_server_name_t *name, ngx_str_t *host);
 
 
 /* ---- kv_router_api ------------------------------------------------------ */
@@ -86,6 +89,44 @@ ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     place->line = cf->conf_file->line;
 
     return NGX_CONF_OK;
+}
+
+
+/* nginx forgets the names of a server when it has read the configuration. */
+
+ngx_int_t
+ngx_http_kv_router_api_names(ngx_conf_t *cf,
+    ngx_http_kv_router_main_conf_t *kmcf)
+{
+    void                            *names;
+    ngx_uint_t                       i;
+    ngx_array_t                     *from;
+    ngx_http_kv_router_srv_conf_t   *kscf;
+    ngx_http_kv_router_api_place_t  *place;
+
+    place = kmcf->apis.elts;
+
+    for (i = 0; i < kmcf->apis.nelts; i++) {
+
+        from = &place[i].server->server_names;
+        kscf = place[i].server->ctx->srv_conf
+                                       [ngx_http_kv_router_module.ctx_index];
+
+        if (kscf->names.nelts) {
+            continue;
+        }
+
+        if (ngx_array_init(&kscf->names, cf->pool, from->nelts, from->size)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        names = ngx_array_push_n(&kscf->names, from->nelts);
+        ngx_memcpy(names, from->elts, from->nelts * from->size);
+    }
+
+    return NGX_OK;
 }
 
 
@@ -275,11 +316,12 @@ ngx_int_t
 ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
     const char *call)
 {
-    ngx_str_t                      *site, *origin;
+    ngx_str_t                      *host, *site, *origin;
     ngx_http_request_t             *r;
     ngx_http_kv_router_loc_conf_t  *klcf;
 
     r = c->request;
+    host = &r->headers_in.server;
     klcf = ngx_http_get_module_loc_conf(r, ngx_http_kv_router_module);
 
     if (klcf->read_only) {
@@ -288,6 +330,17 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                "and this location of "
                                                "kv_router_api is read_only",
                                                call, &c->zone->name);
+    }
+
+    if (klcf->token.len == 0 && !ngx_http_kv_router_own_host(r)) {
+        return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_FORBIDDEN,
+                                               "the host \"%*s\" is no name "
+                                               "of this server: call \"%s\" "
+                                               "by an address, add the host "
+                                               "to \"server_name\", or use "
+                                               "\"token_file\"",
+                                               ngx_min(host->len, 128),
+                                               host->data, call);
     }
 
     site = ngx_http_kv_router_header_in(r, "sec-fetch-site", 14);
@@ -308,7 +361,7 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                   : (size_t) 10,
                                            origin ? origin->data
                                                   : (u_char *) "cross-site",
-                                           call, &r->headers_in.server);
+                                           call, host);
 }
 
 
@@ -359,4 +412,79 @@ ngx_http_kv_router_same_origin(ngx_http_request_t *r, ngx_str_t *origin)
            && (skip == 8
                || ngx_strncasecmp(origin->data, (u_char *) "http://", 7) == 0)
            && ngx_strncasecmp(origin->data + skip, host->data, host->len) == 0;
+}
+
+
+/*
+ * Is the request for a host that only this server can have?  Attackers can
+ * have a name of their own point here: to a browser, a page which came from
+ * that name is then of the same origin as this server.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_own_host(ngx_http_request_t *r)
+{
+    ngx_str_t                      *host;
+    ngx_uint_t                      i;
+    ngx_http_server_name_t         *name;
+    ngx_http_kv_router_srv_conf_t  *kscf;
+
+    host = &r->headers_in.server;
+
+    if (host->len == 0                          /* no browser leaves it out */
+        || (host->len == 9 && ngx_strncmp(host->data, "localhost", 9) == 0)
+        || host->data[0] == '['                 /* an IPv6 address */
+        || ngx_inet_addr(host->data, host->len) != INADDR_NONE)
+    {
+        return 1;
+    }
+
+    kscf = ngx_http_get_module_srv_conf(r, ngx_http_kv_router_module);
+    name = kscf->names.elts;
+
+    for (i = 0; i < kscf->names.nelts; i++) {
+        if (ngx_http_kv_router_is_name(r, &name[i], host)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* As nginx compares them: "a.b", ".a.b", "*.a.b", "a.*", "~regex". */
+
+static ngx_uint_t
+ngx_http_kv_router_is_name(ngx_http_request_t *r, ngx_http_server_name_t *name,
+    ngx_str_t *host)
+{
+    size_t   n;
+    u_char  *p;
+
+    p = name->name.data;
+    n = name->name.len;
+
+#if (NGX_PCRE)
+    if (name->regex) {
+        return ngx_http_regex_exec(r, name->regex, host) == NGX_OK;
+    }
+#endif
+
+    if (n > 1 && p[n - 1] == '*') {
+        return host->len >= n && ngx_strncmp(host->data, p, n - 1) == 0;
+    }
+
+    if (n > 1 && p[0] == '.' && host->len == n - 1) {
+        p++;
+        n--;
+
+    } else if (n > 2 && (p[0] == '.' || p[0] == '*')) {
+        p += (p[0] == '*');
+        n = name->name.len - (p - name->name.data);
+
+        return host->len > n
+               && ngx_strncmp(host->data + host->len - n, p, n) == 0;
+    }
+
+    return host->len == n && ngx_strncmp(host->data, p, n) == 0;
 }

@@ -346,9 +346,11 @@ typedef struct {
 } ngx_http_kv_router_loc_conf_t;
 
 
-/* of an upstream */
 typedef struct {
-    ngx_http_upstream_init_peer_pt  init_peer;     /* the one wrapped; NULL */
+    ngx_http_upstream_init_peer_pt  init_peer; /* of an upstream: the one
+                                                  wrapped; NULL */
+    ngx_array_t                     names;     /* ngx_http_server_name_t, of a
+                                                  server with kv_router_api */
 } ngx_http_kv_router_srv_conf_t;
 
 
@@ -556,6 +558,10 @@ extern ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
 char *ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 ngx_int_t ngx_http_kv_router_api_access(ngx_http_request_t *r);
+
+/* Keeps the names of the servers that have an API, for its callers' Host. */
+ngx_int_t ngx_http_kv_router_api_names(ngx_conf_t *cf,
+    ngx_http_kv_router_main_conf_t *kmcf);
 
 
 /* location handlers */

@@ -17,7 +17,8 @@ local _M = {}
 local mt = { __index = _M }
 
 
-local DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+local DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
+local CANCEL = "\0\0\0\8"
 local END_STREAM, END_HEADERS, ACK = 1, 4, 1
 local FRAME = 16384              -- bytes of a frame at most
 local WINDOW = 65535             -- bytes that may be sent before the first
@@ -120,6 +121,12 @@ function _M:answer()
     self.sock:close()
 
     return table.concat(self.data)
+end
+
+
+-- Resets the stream.
+function _M:cancel()
+    assert(self.sock:send(frame(RST_STREAM, 0, 1, CANCEL)))
 end
 
 

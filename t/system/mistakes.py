@@ -526,6 +526,11 @@ def cross_site(bench):
     return bench.api("", "DELETE", "workers/w1", Sec_Fetch_Site="cross-site")
 
 
+def foreign_name(bench):
+    """a change by a name of the API's server that is no `server_name`"""
+    return bench.api("", "DELETE", "workers/w1", Host="kv.internal")
+
+
 def change_by_reader(bench):
     """a change by a location that is `read_only`"""
     return bench.api("read_only", "DELETE", "workers/w1")
@@ -593,6 +598,6 @@ MISTAKES = (
         redis_down,
         other_block_size, other_model, name_as_address)),
     ("the HTTP API", (
-        foreign_page, cross_site, change_by_reader, no_token)),
+        foreign_page, cross_site, foreign_name, change_by_reader, no_token)),
     ("kv-relay", (star, engine_away)),
 )
