@@ -518,7 +518,7 @@ end
 local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = context_of(found, req, given.params, random, started / 1e6,
-                           self.max_tries + 1)
+                           self.max_tries + 1, self.name)
     local shown = self.shows and explain.wanted(self.shows)
     local costs = shown and explain.costs(chosen, ctx) or nil
     local list, k, reason, failed, plan, slow = decide(chosen, ctx)
