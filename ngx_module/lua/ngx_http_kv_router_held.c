@@ -2,10 +2,10 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What requests hold of their process while their coroutines wait: a place in a
- * queue, a count.  The coroutine of a request that ends meanwhile is killed,
- * and can give nothing back.  The cleanup of the request's pool then notes what
- * was held, for Lua to take it back, and wakes a coroutine that waits for it.
+ * What requests hold of their process while their coroutines wait: a place in
+ * a queue, a count.  The coroutine of a request that ends meanwhile is killed,
+ * and can give nothing back.  The cleanup of the request's pool then notes
+ * what was held, for Lua to take it back, and wakes a coroutine that waits.
  */
 
 

@@ -409,6 +409,38 @@ for _, engine in ipairs { "vllm", "sglang" } do
 end
 
 
+-- ---- what templates do with a text ------------------------------------------
+
+local bad = {}
+
+TEXTS[#TEXTS + 1] = { "digits and a letter", function(n)
+    return rep("9", n) .. "x"
+end }
+
+for _, done in ipairs {
+    "x | int", "x | float", "x | trim", "x | title", "x | upper",
+    "x | length", "x | tojson", "x | replace(' ', '')", "x | string | escape",
+    "x.strip()", "x.rstrip('xy')", "x.split()", "x.split('x')",
+    "x.split('\\n') | join", "x.find('z')", "x.rfind('z')", "'zz' in x",
+    "x.startswith('z')", "x[::-1]", "x | list | length", "'%s' % x", "x ~ x",
+} do
+    local tpl = assert(jinja.compile("{{ " .. done .. " }}"))
+
+    for _, kind in ipairs(TEXTS) do
+        local why = wrong(function(n)
+            return jinja.value('{"x":"' .. kind[2](n) .. '"}')
+        end, function(vars)
+            tpl:render({ kwargs = vars, messages = jinja.value "[]" }, text,
+                       2^20)
+        end)
+
+        bad[#bad + 1] = why and done .. ", " .. kind[1] .. ": " .. why or nil
+    end
+end
+
+is(table.concat(bad, "\n"), "", "templates take no more than a text's length")
+
+
 -- ---- fields and headers, by each policy -------------------------------------
 
 -- A table that has the same for each name.
@@ -435,7 +467,9 @@ end
 
 for _, name in ipairs(policy.NAMES) do
     local loaded = assert(policy.load(name))
-    local list, bad = {}, {}
+    local list = {}
+
+    bad = {}
 
     for i = 1, 8 do
         list[i] = { role_id = name == "disaggregated" and i % 2 + 1 or nil }
@@ -468,7 +502,7 @@ end
 
 -- ---- bodies that are changed, and what engines answer -----------------------
 
-local bad = {}
+bad = {}
 
 for _, kind in ipairs(MESSAGES) do
     local why = wrong(kind[2], function(value)

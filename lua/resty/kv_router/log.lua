@@ -16,6 +16,7 @@ local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
 -- A kind may hold text from outside (an error message), so that there may be
 -- any number of kinds; above this many all are forgotten, and may log again.
 local MAX_KINDS = 256
+local KIND_MAX = 256             -- bytes of a kind that count
 
 local TOLD_MAX = 128             -- bytes of what a client sent
 
@@ -26,6 +27,8 @@ local kinds = 0
 -- Whether a line of this kind may be logged now: false for period seconds
 -- after it was true.
 local function due(kind, period)
+    kind = sub(kind, 1, KIND_MAX)
+
     local now = ngx_now()
     local till = silent_until[kind]
 

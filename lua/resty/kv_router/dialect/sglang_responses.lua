@@ -243,10 +243,10 @@ end
 -- Messages of the assistant that follow each other become the first of them: a
 -- run has its message, and the texts and thoughts that go there in the end.
 
-local function begin(message)
-    local content = message.v.content
+local function begin(first)
+    local content = first.v.content
 
-    return { message = message, thoughts = { message.v.reasoning_content },
+    return { message = first, thoughts = { first.v.reasoning_content },
              texts = { type(content) == "string" and content ~= ""
                        and content or nil } }
 end
