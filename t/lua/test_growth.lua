@@ -91,6 +91,8 @@ local VALUES = {
     { "digits", function(n) return rep("9", n) end },
 }
 
+local PLAIN = #VALUES
+
 for _, kind in ipairs(TEXTS) do
     VALUES[#VALUES + 1] = { "a text of " .. kind[1], function(n)
         return '"' .. kind[2](n) .. '"'
@@ -373,24 +375,23 @@ for _, engine in ipairs { "vllm", "sglang" } do
 
         for _, source in ipairs { PARTS, STRING } do
             local given = options(engine, source)
-            local shapes = {}
 
-            for what, shape in pairs(SHAPES[form]) do
-                shapes[what] = shape
-            end
-
-            -- the template does not see them
-            for name in pairs(source == PARTS and fields or {}) do
-                shapes['the field "' .. name .. '"'] =
-                    put(WHOLE[form], ',"' .. name .. '":%s')
-            end
-
-            for what, shape in pairs(shapes) do
-                for _, kind in ipairs(VALUES) do
-                    try(given, what .. ", " .. kind[1], function(n)
-                        return put(shape, kind[2](n))
+            local function try_values(what, shape, last)
+                for i = 1, last do
+                    try(given, what .. ", " .. VALUES[i][1], function(n)
+                        return put(shape, VALUES[i][2](n))
                     end)
                 end
+            end
+
+            for what, shape in pairs(SHAPES[form]) do
+                try_values(what, shape, #VALUES)
+            end
+
+            -- the template does not see them: one kind of texts is enough
+            for name in pairs(source == PARTS and fields or {}) do
+                try_values('the field "' .. name .. '"',
+                           put(WHOLE[form], ',"' .. name .. '":%s'), PLAIN + 1)
             end
 
             for what, shape in pairs(MANY[form]) do
@@ -454,7 +455,8 @@ local MESSAGES = {
                .. '{"role":"user","content":"x"}]'
     end },
     { "a message of blanks", function(n)
-        return '[{"role":"user","content":"' .. rep(" ", n) .. 'x"}]'
+        -- 64 KB are hashed
+        return '[{"role":"user","content":"' .. rep(" ", n - 64) .. 'x"}]'
     end },
     { "members of a message", function(n)
         return '[{' .. rep('"a":1,', n / 6) .. '"role":"user"}]'

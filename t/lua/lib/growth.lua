@@ -63,7 +63,8 @@ function _M.wrong(make, work, pairs)
             good = seconds <= GROWTH * seconds0 + NOISE
                    and kb <= KEPT * kb0 + NOISE_KB
 
-            if good then
+            -- so much is no noise
+            if good or seconds > 1 then
                 break
             end
         end
