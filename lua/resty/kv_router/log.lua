@@ -3,9 +3,11 @@
 -- Log lines that don't flood: one per kind and period, per nginx process.
 
 
+local gsub = string.gsub
 local ngx = ngx
 local ngx_log = ngx.log
 local ngx_now = ngx.now
+local sub = string.sub
 
 
 local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
@@ -14,6 +16,9 @@ local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
 -- A kind may hold text from outside (an error message), so that there may be
 -- any number of kinds; above this many all are forgotten, and may log again.
 local MAX_KINDS = 256
+local KIND_MAX = 256             -- bytes of a kind that count
+
+local TOLD_MAX = 128             -- bytes of what a client sent
 
 local silent_until = {}
 local kinds = 0
@@ -22,6 +27,8 @@ local kinds = 0
 -- Whether a line of this kind may be logged now: false for period seconds
 -- after it was true.
 local function due(kind, period)
+    kind = sub(kind, 1, KIND_MAX)
+
     local now = ngx_now()
     local till = silent_until[kind]
 
@@ -45,6 +52,13 @@ end
 
 
 _M.due = due
+
+
+-- What a client sent, as a log may have it: it makes no lines of its own, and is
+-- short.
+function _M.told(text)
+    return (gsub(sub(text, 1, TOLD_MAX), "[%c\127-\255]", "?"))
+end
 
 
 -- Logs the message unless one of this kind was logged less than period

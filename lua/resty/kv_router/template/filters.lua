@@ -388,7 +388,7 @@ function _F.int(x, default, base)
 
     if find(s, "^[+-]?%d+$") then
         return result(tonumber((gsub(s, "^%+", ""))), false)
-    elseif find(s, "^[+-]?%d+%.?%d*$") or find(s, "^[+-]?%.%d+$") then
+    elseif find(s, "^[+-]?%d+%.%d*$") or find(s, "^[+-]?%.%d+$") then
         return truncated(tonumber((gsub(s, "^%+", ""))))
     elseif not find(s, "[%d\128-\255]") and not find(string.lower(s), "^[+-]?inf")
     then
@@ -418,7 +418,11 @@ function _F.float(x, default)
 
     local s = strings.strip(x, nil, true, true)
 
-    if find(s, "^[+-]?%d+%.?%d*$") or find(s, "^[+-]?%d+%.?%d*[eE][+-]?%d+$") then
+    -- "%d+%.?%d*" would try each way to part the digits
+    if find(s, "^[+-]?%d+$") or find(s, "^[+-]?%d+%.%d*$")
+       or find(s, "^[+-]?%d+[eE][+-]?%d+$")
+       or find(s, "^[+-]?%d+%.%d*[eE][+-]?%d+$")
+    then
         return float(tonumber((gsub(s, "^%+", ""))))
     elseif not find(s, "[%d\128-\255]")
            and not find(string.lower(s), "^[+-]?[in]")
