@@ -54,10 +54,8 @@ http {
     uwsgi_temp_path        uwsgi;
     scgi_temp_path         scgi;
 
-    log_format  routed  '$status $http_x_router $pid $kv_router_worker '
-                        '$kv_router_reason';
-
-    access_log  off;
+    log_format  routed  '$status $kv_router_worker $upstream_addr';
+    access_log  access.log routed;
 
     kv_router_zone    zone=main:32m @ZONE@;
     kv_router_health  main max_fails=2 fail_timeout=1s check=/health
@@ -105,7 +103,6 @@ http {
         client_body_buffer_size  4k;    # long prompts are in files
 
         location / {
-            access_log  access.log routed;
             add_header  x-route "$pid $kv_router_tokens_by $kv_router_worker $kv_router_tokens_why" always;
 
             lua_check_client_abort  @ABORT@;
@@ -322,10 +319,12 @@ class Stage(stage.Stage):
             for file in sorted(self.directory.glob("sanitizer*")))
 
     def routed(self):
-        """The lines of the access log of requests that were routed."""
-        lines = (self.directory / "access.log").read_text().splitlines()
-        return [line.split(" ", 4) for line in lines
-                if line.split(" ", 4)[3] != "-"]
+        """Of each request that was routed, by the access log: its status,
+        the last worker, and the addresses that were asked, or "-"."""
+        lines = [line.split(" ", 2) for line in (
+            self.directory / "access.log").read_text().splitlines()]
+        return [(int(status), worker, asked)
+                for status, worker, asked in lines if worker != "-"]
 
 
 def _often(check):

@@ -137,7 +137,8 @@ class Run:
             status = self.on.status()
             lines = self.on.routed()
             logged = collections.Counter(
-                (line[3], _kind(int(line[0]))) for line in lines)
+                (worker, _kind(status)) for status, worker, asked in lines
+                if asked != "-")
             counted = collections.Counter()
             for worker in status["workers"]:
                 for kind, count in worker["responses"].items():
@@ -149,7 +150,7 @@ class Run:
             return {key: (counted[key], logged[key])
                     for key in counted.keys() | logged.keys()
                     if counted[key] != logged[key]} or (
-                        requests["total"] != len(lines)
+                        requests["routed"] != len(lines)
                         and (requests, len(lines)))
         try:
             wait_until("the counters agree", lambda: not differences(), ENDED)
