@@ -7,29 +7,46 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
     kv_router_zone    zone=main:16m block_size=4 frequency=1h;
     kv_router_zone    zone=short:16m block_size=4 frequency=1s;
     kv_router_zone    zone=plain:16m block_size=4;
+    kv_router_zone    zone=texts:16m block_size=4 frequency=1h;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
     kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
     kv_router_worker  short w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
     kv_router_worker  plain w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  texts w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1
+                      events=off capacity=4k;
 
     upstream engines {
         server  0.0.0.1;
         balancer_by_lua_block { router:balance() }
     }
 
+    upstream unknown {
+        server  0.0.0.1;
+        balancer_by_lua_block { texts:balance() }
+    }
+
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none",
-            policy = {
-                name = "asked",
+        local kv = require "resty.kv_router"
 
-                pick = function(self, ctx)
-                    local list = ctx.matches.frequencies
+        local policy = {
+            name = "asked",
 
-                    return ctx.candidates[1].worker, 0,
-                           "asked " .. table.concat(list, " ")
-                end,
-            },
-        })
+            pick = function(self, ctx)
+                local list = ctx.matches.frequencies
+                local one = ctx.candidates[1]
+                local reason = "asked " .. table.concat(list, " ")
+
+                if not ctx.hashes then
+                    reason = reason .. "without hashes, has some: "
+                             .. tostring(one.device > 0)
+                end
+
+                return one.worker, 0, reason
+            end,
+        }
+
+        router = kv.new("main", { tokenizer = "none", policy = policy })
+        texts = kv.new("texts", { tokenizer = "none", policy = policy })
     }
 
     server {
@@ -59,6 +76,16 @@ _EOC_
         add_header           x-reason $kv_router_reason always;
         proxy_pass           http://engines/;
         proxy_next_upstream  error timeout http_503 non_idempotent;
+    }
+
+    location /texts/ {
+        kv_router_api  texts;
+    }
+
+    location /v1/texts/ {
+        access_by_lua_block  { texts:access() }
+        add_header           x-reason $kv_router_reason always;
+        proxy_pass           http://unknown/;
     }
 _EOC_
 
@@ -280,3 +307,27 @@ an eighth of the zone, at 72 bytes: true
 replaced 0 cut 2
 kv_router_frequency_replaced_total{zone="main"} 0
 kv_router_frequency_cut_total{zone="main"} 2
+
+
+
+=== TEST 7: of a text nothing is counted, and its policy sees that it has no hashes
+--- script
+            local body = '{"messages":[{"role":"user","content":"'
+                         .. ("What is a cache? "):rep(200) .. '"}]}'
+
+            for i = 1, 3 do
+                local answer = ask("POST", "/v1/texts/chat/completions", body)
+
+                client.wait(function()
+                    return client.stats("/texts").routed.unread == 0
+                end)
+
+                ngx.say(answer.status, " ", answer.headers["x-reason"])
+            end
+
+            ngx.say(client.stats("/texts").requests.by_tokens.text)
+--- response_body
+200 asked without hashes, has some: false
+200 asked without hashes, has some: true
+200 asked without hashes, has some: true
+3

@@ -15,6 +15,12 @@ our $Engines = engines(2, engine => <<'_EOC_');
             }
         }
 
+        location /one_fails {
+            content_by_lua_block {
+                ngx.exit(ngx.var.http_x_fails == "NUMBER" and 503 or 200)
+            }
+        }
+
         location /stream {
             content_by_lua_block {
                 ngx.header.content_type = "text/event-stream"
@@ -63,6 +69,7 @@ _EOC_
         proxy_pass              http://engines/;
         proxy_http_version      1.1;
         proxy_set_header        Connection "";
+        proxy_next_upstream     http_503 non_idempotent;
         log_by_lua_block {
             package.loaded.seen = { ngx.var.kv_router_cached_tokens }
         }
@@ -142,7 +149,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 67;
+plan tests => repeat_each() * 72;
 
 run_tests();
 
@@ -760,3 +767,31 @@ full: upper_bounds
 a later request: upper_bounds
 cleared: as_held
 in sampling_params: upper_bounds
+
+
+
+=== TEST 18: a worker that was out has no cost, if a retry goes there
+--- http_config
+    kv_router_health  main max_fails=1 fail_timeout=600s;
+--- script
+            -- each fails in its turn: the second time no other one is well
+            local function fails(number)
+                return ask("POST", "/v1/one_fails", prompt(1, 18),
+                           "x-kv-explain: 1\r\nx-fails: " .. number .. "\r\n")
+                       .headers["x-kv-explain"]
+            end
+
+            local first = decode(ask("POST", "/kv/route", prompt(1, 18)).body)
+                          .chosen.worker_id
+            local again = decode(fails(first:sub(2)))
+
+            ngx.say(again.reason, " ", again.worker ~= first, " ",
+                    type(again.cost))
+
+            local out = decode(fails(again.worker:sub(2)))
+
+            ngx.say(out.reason, " ", out.worker == first, " ",
+                    tostring(out.cost))
+--- response_body
+retry true number
+retry true userdata: NULL

@@ -514,10 +514,14 @@ ngx_http_kv_router_show_cost(u_char *p, u_char *last,
     const ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_candidate_t *c)
 {
-    char    buf[32];
-    double  cost;
+    char      buf[32];
+    double    cost;
+    uint32_t  i;
 
-    cost = ctx->costs ? ctx->costs[c - ctx->candidates] : NAN;
+    /* the policy saw no candidate that was out, though a retry may go there */
+
+    i = c - ctx->candidates;
+    cost = ctx->costs && i < ctx->match.n ? ctx->costs[i] : NAN;
 
     if (!isfinite(cost)) {
         return ngx_slprintf(p, last, "null");

@@ -159,7 +159,8 @@ typedef struct {
                                        lookup; NULL: none are counted */
     const ngx_http_kv_router_candidate_t  *candidates;
     const uint64_t                        *hashes;  /* local, prompt_blocks;
-                                                       NULL: none */
+                                                       NULL: none, though a
+                                                       text has blocks */
 } ngx_http_kv_router_match_t;
 
 

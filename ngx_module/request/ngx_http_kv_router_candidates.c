@@ -213,9 +213,12 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         return NGX_OK;
     }
 
+    /* blocks are counted by tokens: chunks of a text are none */
+
     return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
-                                    ctx->prompt.blocks,
-                                    ngx_http_kv_router_matches, *found,
+                                    ctx->hashes ? ctx->nkeys : 0,
+                                    ngx_http_kv_router_matches,
+                                    ctx->hashes ? *found : 0,
                                     &ctx->match.frequencies,
                                     &ctx->match.nfrequencies);
 }

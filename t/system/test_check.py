@@ -18,8 +18,8 @@ from processes import wait_until                            # noqa: E402
 CHECK = ROOT / "util" / "kv-router-check"
 SHIPPED = sorted(file.stem for file in
                  (ROOT / "lua/resty/kv_router/policy").glob("*.lua"))
-CONTEXTS = 21                               # those with a title
-ALL = 302
+CONTEXTS = 22                               # those with a title
+ALL = 303
 HANGS = 300                                 # seconds: no test takes so long
 
 POLICY = """
@@ -75,7 +75,7 @@ def picks(out):
 # -------------------------------------------------------------------- tests
 
 def shipped_policies_are_fine():
-    """all shipped policies are asked in 302 contexts, and have no fault"""
+    """all shipped policies are asked in 303 contexts, and have no fault"""
     assert "kv_cost" in SHIPPED and len(SHIPPED) == 13, SHIPPED
     for name in SHIPPED:
         status, out, err = check(name)
@@ -124,7 +124,7 @@ def it_sees_what_policies_see():
             seen[#seen + 1] = device
         end
         for i = 1, ctx.prompt_blocks do
-            assert(ctx.hashes[i - 1] ~= 0)
+            assert(not ctx.hashes or ctx.hashes[i - 1] ~= 0)
         end
         assert(ctx.candidates[#ctx.candidates + 1] == nil)
         assert(ngx.crc32_long("123456789") == 0xcbf43926)
@@ -167,6 +167,18 @@ def an_error_in_one_context_is_told():
     assert status == 1 and "pick: it returned nothing: pick() must" in err, (out, err)
     assert out.count("FAULT") == 1, out
     assert " 11 all workers have failed: \n   FAULT" in out, out
+
+
+def missing_hashes_are_told():
+    """one that takes every prompt to have hashes is told of texts without"""
+    status, out, err = tried("hashed", """
+        if ctx.prompt_blocks > 0 then
+            return tonumber(ctx.hashes[0] % #ctx.candidates) + 1
+        end
+        return 1""")
+    assert status == 1 and "attempt to index field 'hashes'" in err, (out, err)
+    assert out.count("FAULT") == 1, out
+    assert "a text at workers without events: \n   FAULT" in out, out
 
 
 def a_wrong_answer_is_told():
@@ -444,7 +456,8 @@ def main():
         return tap.run([
             shipped_policies_are_fine, samples_are_fine, settings_are_taken,
             it_sees_what_policies_see, an_error_is_told,
-            an_error_in_one_context_is_told, a_wrong_answer_is_told,
+            an_error_in_one_context_is_told, missing_hashes_are_told,
+            a_wrong_answer_is_told,
             a_wait_is_told, done_and_explain_are_called,
             a_policy_that_is_refused_is_told,
             policies_that_never_end_are_ended, a_global_is_told,

@@ -62,8 +62,9 @@ local CHAT = '{"model":"m","messages":[{"role":"user","content":"Hi"}],'
 
 -- Each is { title, workers } with optional fields: tokens, those of the prompt
 -- (1000); headers and body of the request; frequencies, the number of blocks
--- that have one; ctx, further fields of ctx.  all_roles: the workers have all
--- roles that the policy chooses from, in turn, instead of "both".
+-- that have one; hashes, false: the blocks have none; ctx, further fields of
+-- ctx.  all_roles: the workers have all roles that the policy chooses from, in
+-- turn, instead of "both".
 --
 -- nginx answers a request without workers with 503, and asks no policy: only a
 -- policy that asks another one can do that, see empty().
@@ -121,6 +122,10 @@ local CONTEXTS = {
     { "128 workers, and how often blocks are asked for",
       workers(128, of_any_kind), frequencies = 40 },
     { "1024 workers", workers(1024, of_any_kind) },
+    { "a text at workers without events",
+      workers(3, function(i)
+          return { device = 20 * i, confidence_id = #lib.CONFIDENCES }
+      end), body = CHAT, hashes = false },
     { "all workers are full",
       workers(5, function(i)
           return { active_requests = 8 * i, max_active = 8, device = 3 * i }
@@ -216,7 +221,7 @@ function _M.make(case, bits)
         given.additional_blocks = math.ceil(tokens / BLOCK)
     end
 
-    if n > 0 then
+    if n > 0 and case.hashes ~= false then
         match.hashes = ffi.new("uint64_t[?]", n)
 
         for i = 0, n - 1 do

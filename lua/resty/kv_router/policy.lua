@@ -84,7 +84,8 @@
 --                               string; keep them out of loops over all)
 --     ctx.prompt_tokens, ctx.prompt_blocks, ctx.block_size
 --     ctx.hashes                cdata uint64_t[], from 0: the local hash of
---                               each of the prompt's blocks; NULL: none
+--                               each of the prompt's blocks; nil: none,
+--                               as for a text at workers without events
 --     ctx.best                  the largest device of all candidates
 --     ctx.matches               the overlaps again, as resty.kv_router.matches,
 --                               with the frequencies of the zone's blocks
@@ -369,7 +370,10 @@ end
 local ctx_mt = {
     __index = function(ctx, key)
         if key == "hashes" then
-            return ctx.candidates.hashes
+            local hashes = ctx.candidates.hashes
+
+            -- an index into a NULL would kill the process
+            return hashes ~= nil and hashes or nil
         end
 
         if key ~= "matches" then
