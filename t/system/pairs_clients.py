@@ -10,12 +10,13 @@ import time
 
 from stage import PATIENCE
 
-CLIENTS = 8
+CLIENTS = 16
 ENDS = ["whole"] * 10 + ["no_body", "half_body", "at_once", "question",
                          "question", "answer", "answer", "half_close",
                          "chunked", "bad_chunk"]
 QUESTION = 0.3                  # seconds within which some leave: an engine is
                                 # asked for token ids, or has the request
+ASKED = 0.1                     # seconds after which an engine has been asked
 
 
 class Clients:
@@ -92,6 +93,11 @@ class Clients:
     def _question(self, rng, sock, head, body):
         sock.sendall(_with_length(head, body) + body)
         _leave(rng, sock, QUESTION)
+
+    def _asked(self, rng, sock, head, body):
+        sock.sendall(_with_length(head, body) + body)
+        time.sleep(ASKED)
+        _leave(rng, sock, QUESTION - ASKED)
 
     def _answer(self, rng, sock, head, body):
         sock.sendall(_with_length(head, body) + body)

@@ -50,7 +50,7 @@ class Engine:
         self.name = name
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.faulty = False
+        self.faulty = self.pensive = False      # slow at all questions
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
         self._peers = set()
@@ -105,7 +105,9 @@ class Engine:
         path = head.split(b" ", 2)[1].decode()
         asked = path.endswith(("/render", "/tokenize"))
         way = "well"
-        if self.faulty and head.startswith(b"POST") and b"Hello" not in body:
+        if self.pensive and asked and b"Hello" not in body:
+            way = "slow"
+        elif self.faulty and head.startswith(b"POST") and b"Hello" not in body:
             with self._lock:
                 way = self._rng.choice(QUESTION_WAYS if asked else WAYS)
         return getattr(self, "_" + way)(peer, path, body)

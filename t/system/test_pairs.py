@@ -30,6 +30,8 @@ from stage import SEED, tap, wait_until
 
 FIRST = len(pairs.GIVEN)        # configurations, unless others are named
 WARM, MIXED, HOSTILE = 24, 120, 90      # requests
+LEAVERS = 48                    # who leave while an engine is asked: more than
+                                # engines are asked at once by two processes
 COUNTERS = ("active_requests", "active_prefills", "prefill_tokens",
             "decode_blocks")
 LOG = re.compile(r"\[(alert|emerg)\]|exited on signal|lua entry thread aborted"
@@ -65,7 +67,21 @@ class Run:
         self.clients.run([self._prefix, *change, killed.die, *change, on.hup,
                           self._prefix, *change, killed.live, *change])
         for engine in on.engines.values():
-            engine.faulty = False
+            engine.faulty, engine.pensive = False, True
+        asking = [number for number, (_, tokenizer)
+                  in enumerate(on.row["routers"])
+                  if tokenizer in ("remote", "auto")]
+        for number, _ in zip(itertools.cycle(asking), range(LEAVERS)):
+            self.clients.add(number, (CHATS, self._chat(), {}), "asked")
+        self.clients.run()
+        for engine in on.engines.values():
+            engine.pensive = False
+
+    def _chat(self):
+        """A chat that nobody knows."""
+        text = f"Number {next(self._words)} of all. " * 12
+        return json.dumps({"model": "m", "messages": [
+            {"role": "user", "content": text}]}).encode()
 
     def _add(self, request, end):
         self.clients.add(self.rng.randrange(pairs.ROUTERS), request, end)
@@ -101,18 +117,17 @@ class Run:
             raise AssertionError(f"{err}: {left()}") from err
         for prompt in on.ordinary.prompts:
             on.of_each_process(lambda prompt=prompt: self._inside(prompt),
-                               lambda said: said == (0, 0))
+                               lambda said: said == 0)
         if on.on("prefix"):
             assert int(on.call("GET", "/prefix")) == 0
 
     def _inside(self, prompt):
-        """Blocks of a prompt in flight, and requests that wait, as some
-        process knows them."""
+        """Blocks of a prompt that are in flight, as some process knows."""
         status, _, body = ask(self.on.port, "POST", "/probe/completions",
                               json.dumps({"prompt": prompt}))
         assert status == 200, (status, body)
         said = json.loads(body)
-        return said["pid"], (said["in_flight"], said["waiting"])
+        return said["pid"], said["in_flight"]
 
     def questions(self):
         """Each process makes token ids of a text as before."""
@@ -125,10 +140,8 @@ class Run:
                 and said[1] in sources[tokenizer])
 
     def _ask(self, number):
-        """Sends a text that nobody knows; who had it, and what came of it."""
-        text = f"Number {next(self._words)} of all. " * 12
-        status, route = self.on.route(number, CHATS, json.dumps(
-            {"model": "m", "messages": [{"role": "user", "content": text}]}))
+        """Which process had a chat, and what came of it."""
+        status, route = self.on.route(number, CHATS, self._chat())
         return int(route[0]) if route[0] != "-" else 0, (status, *route[1:])
 
     def counters(self):
