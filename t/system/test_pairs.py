@@ -30,7 +30,7 @@ from stage import SEED, tap, wait_until
 
 FIRST = len(pairs.GIVEN)        # configurations, unless others are named
 WARM, MIXED, HOSTILE = 24, 120, 90      # requests
-LEAVERS = 48                    # who leave while an engine is asked: more than
+LEAVERS = 64                    # who leave while an engine is asked: more than
                                 # engines are asked at once by two processes
 COUNTERS = ("active_requests", "active_prefills", "prefill_tokens",
             "decode_blocks")
@@ -67,7 +67,10 @@ class Run:
         self.clients.run([self._prefix, *change, killed.die, *change, on.hup,
                           self._prefix, *change, killed.live, *change])
         for engine in on.engines.values():
-            engine.faulty, engine.pensive = False, True
+            engine.faulty = False
+        wait_until("all engines are well", self._well, ENDED)
+        for engine in on.engines.values():
+            engine.pensive = True
         asking = [number for number, (_, tokenizer)
                   in enumerate(on.row["routers"])
                   if tokenizer in ("remote", "auto")]
@@ -76,6 +79,20 @@ class Run:
         self.clients.run()
         for engine in on.engines.values():
             engine.pensive = False
+
+    def _well(self):
+        """Whether all engines that are asked are well, after some requests
+        more."""
+        for _ in range(8):
+            self._add(self.on.ordinary.next(), "whole")
+        self.clients.run()
+        roles = {"both"}
+        if any(policy.startswith("disaggregated")
+               for policy, _ in self.on.row["routers"]):
+            roles |= {"prefill", "decode"}
+        return all(worker["health"]["state"] == "ok"
+                   for worker in self.on.workers().values()
+                   if worker["role"] in roles)
 
     def _chat(self):
         """A chat that nobody knows."""
