@@ -87,9 +87,11 @@ class Run:
             self._add(self.on.ordinary.next(), "whole")
         self.clients.run()
         roles = {"both"}
-        if any(policy.startswith("disaggregated")
-               for policy, _ in self.on.row["routers"]):
-            roles |= {"prefill", "decode"}
+        for policy, _ in self.on.row["routers"]:
+            roles.update({"disaggregated-vllm": ("prefill", "decode"),
+                          "disaggregated-sglang": ("prefill", "decode"),
+                          "disaggregated-sidecar": ("decode",)}.get(
+                              policy, ()))
         return all(worker["health"]["state"] == "ok"
                    for worker in self.on.workers().values()
                    if worker["role"] in roles)
