@@ -46,7 +46,6 @@ local decide = policy.decide
 local error = error
 local ffi_string = require("ffi").string
 local get_last_failure = balancer.get_last_failure
-local gsub = string.gsub
 local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
@@ -64,7 +63,6 @@ local set_current_peer = balancer.set_current_peer
 local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
 local setmetatable = setmetatable
-local sub = string.sub
 local tostring = tostring
 local type = type
 local var = ngx.var
@@ -103,10 +101,8 @@ local REQUEST_SETTINGS = {
 
 local NOTHING = {}
 
--- Names of models that no worker serves: those that are logged, and how many
--- bytes of each.
+-- Names of models that no worker serves: those that are logged.
 local UNSERVED_MAX = 32
-local NAME_MAX = 128
 
 local REFUSALS = {
     full = "no more may wait",
@@ -419,7 +415,7 @@ end
 -- A request names a model that no worker serves.  The log says so once for each
 -- name, of the first UNSERVED_MAX names: clients can make up any number.
 local function tell_unserved(self, name)
-    name = sub(name or "", 1, NAME_MAX)
+    name = log.told(name or "")
 
     if self.unserved[name] or self.nunserved == UNSERVED_MAX then
         return
@@ -429,7 +425,7 @@ local function tell_unserved(self, name)
     self.nunserved = self.nunserved + 1
 
     ngx_log(WARN, 'kv_router: zone "', self.name, '": no worker serves the model "',
-            gsub(name, "[%c\127-\255]", "?"), '" of a request: ',
+            name, '" of a request: ',
             self.refuses_models
             and "it is answered with 404"
             or 'it goes to any worker, which may refuse it; unknown_model = "404" '
@@ -442,8 +438,8 @@ end
 -- What is said of a text that has no token ids.
 local function log_text(self, job, why, err, field)
     if field then
-        ngx_log(INFO, 'kv_router: the field "', field, '" of the body changes '
-                .. "what the engine reads, routed by load")
+        ngx_log(INFO, 'kv_router: the field "', log.told(field),
+                '" of the body changes what the engine reads, routed by load')
 
     elseif why == WHY.NO_RUNG then
         untokenized(self, job.form, job.found)
@@ -518,7 +514,7 @@ end
 local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = context_of(found, req, given.params, random, started / 1e6,
-                           self.max_tries + 1)
+                           self.max_tries + 1, self.name)
     local shown = self.shows and explain.wanted(self.shows)
     local costs = shown and explain.costs(chosen, ctx) or nil
     local list, k, reason, failed, plan, slow = decide(chosen, ctx)

@@ -119,6 +119,15 @@ for _, engine in ipairs { "vllm", "sglang" } do
           .. '{"role":"system","content":"y"}]}')
 end
 
+local merged = prepare("sglang", "messages",
+                       '{"model":"m","max_tokens":5,"messages":['
+                       .. '{"role":"user","content":"x"},{"role":"system",'
+                       .. '"content":"\\u00a0\\n y \\u3000z\\u2003\\u001f "}]}',
+                       { probed = { merge_inline_system = true } })
+
+is(merged and merged.messages[1].v.content, "y \227\128\128z",
+   "sglang: a system message among others, without the white space around it")
+
 fails("unsupported", "truncate_prompt_tokens", "vllm: a text that is cut",
       "vllm", "text", BODIES.text:format ',"truncate_prompt_tokens":3')
 fails("unsupported", "prompt_token_ids", "vllm: ids beside messages", "vllm",

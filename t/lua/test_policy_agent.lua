@@ -131,6 +131,19 @@ has(pick(loaded, nil, nil, { messages = other }), "new session",
     "another first message is another session")
 is(pick(loaded):match("session"), nil, "without any the other policy chooses")
 
+-- clients that write the members of a message in another order
+local sorted1 = '[{"content":"S","role":"system"},'
+                .. '{"content":"hi","role":"user"}]'
+local sorted2 = sorted1:sub(1, -2) .. ',{"content":"ok","role":"assistant"},'
+                .. '{"content":"more","role":"user"}]'
+
+pick(loaded, nil, nil, { messages = sorted1 })
+is(pick(loaded, nil, nil, { messages = sorted2 }):match("%a.*"), "session",
+   "whatever the order of a message's members")
+is(pick(loaded, nil, nil, { messages = '[{"role":"system","content":'
+                                       .. '"a \\"role\\":\\"user\\" b"}]' })
+   :match("session"), nil, "a text that looks like a role is none")
+
 loaded = new()
 pick(loaded, { ["x-claude-code-session-id"] = "p" })
 is(pick(loaded, { ["x-claude-code-session-id"] = "p",
@@ -177,6 +190,47 @@ end
 is(count <= 100, true, "the table is bounded")
 is(bound.dropped, 1000 - count, "what did not fit is counted")
 is(sum, count * 1600, "and the sums are those of what is left")
+
+
+-- Bytes of memory that are kept of 100 sessions with ids of 100 kB.
+local function kept_of(new_loaded)
+    collectgarbage()
+    collectgarbage()
+
+    local before = collectgarbage("count")
+
+    for i = 1, 100 do
+        pick(new_loaded, nil, plain(),
+             { prompt_cache_key = '"' .. i .. (" "):rep(100000) .. '"' })
+    end
+
+    collectgarbage()
+    collectgarbage()
+
+    return (collectgarbage("count") - before) * 1024
+end
+
+local md5_bin = ngx.md5_bin
+
+package.loaded["resty.kv_router.sessions"] = nil
+package.loaded["resty.kv_router.policy.agent"] = nil
+ngx.md5_bin = function(s) return "md5 of " .. ngx.crc32_long(s) end
+loaded = new()
+is(kept_of(loaded) < 1e6, true, "long ids are not kept")
+is(loaded.policy.bound.young.n, 100, "their sessions are")
+ngx.md5_bin = md5_bin
+
+loaded = new()
+pick(loaded, id "full", { {} })
+local nothing = { prompt_tokens = 0, prompt_blocks = 0 }
+
+pick(loaded, id "empty", { {} }, nil, nothing)
+loaded.policy:done(select(2, pick(loaded, { ["x-session-id"] = "full",
+                                           ["x-session-final"] = "1" },
+                                  { {} })), { tries = 1, holder = 0 })
+is(pick(loaded, id "empty", { {} }, nil, nothing), "1 session",
+   "a session without tokens outlives the others of its worker")
+is(loaded.policy.bound:tokens(0), 0, "of which nothing is bound then")
 
 
 -- ---- a prefix that all have -------------------------------------------------

@@ -92,6 +92,24 @@ full[2].max_active = 10
 is(pick(loaded, "s", full), "1 load", "the worker's own bound counts too")
 
 
+-- ---- zones ------------------------------------------------------------------
+
+fake.dict "both"
+loaded = new { next = "least_loaded", dict = "both" }
+
+local other = new { next = "least_loaded", dict = "both" }
+
+is(pick(loaded, "s"), "2 load", "a session of one zone")
+is(pick(other, "s", busy), "2 session",
+   "is that of all routers of the zone which share its dictionary")
+
+local two = fake.ctx(busy, nil, { zone = "two", request = {
+    headers = { ["x-session-id"] = "s" }, fields = {} } })
+
+is(select(3, other:pick(two)), "load",
+   "but not of another zone, whose sessions are in the same dictionary")
+
+
 -- ---- time -------------------------------------------------------------------
 
 loaded = new { next = "least_loaded", ttl = 60 }

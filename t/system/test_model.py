@@ -379,6 +379,39 @@ def refusals():
         assert model["state"] == "refused", model
 
 
+def logged():
+    """what a client wrote makes no line of the log"""
+    forged = "x\n2026/01/01 00:00:00 [emerg] 1#1: forged " + "y" * 300
+
+    def message(**members):
+        return {"messages": [{"role": "user", "content": "x", **members}]}
+
+    with Router("logged", [directory("good")]) as router:
+        for path, bodies in {
+                "chat/completions": [
+                    message(role=forged), message(content=[{"type": forged}]),
+                    message(**{forged: 1}), {**message(), forged: 1},
+                    {**message(), "chat_template_kwargs": {forged: {}}},
+                    {**message(), "tool_choice": forged},
+                    {**message(), "reasoning_effort": forged}],
+                "messages": [
+                    {**message(content=[{"type": forged}]), "model": "m",
+                     "max_tokens": 5},
+                    {**message(), "model": "m", "max_tokens": 5, forged: 1}],
+                "responses": [
+                    {"input": [{"type": forged}]},
+                    {"input": [{"role": forged, "content": "x"}]},
+                    {"input": "x", "include": [forged]}],
+                "completions": [{"prompt": "x", forged: 1}]}.items():
+            for body in bodies:
+                router.ask({"model": "m", **body}, f"/v1/{path}")
+        lines = router.log().splitlines()
+        told = [line for line in lines if "forged" in line]
+        assert len(told) > 8, told
+        assert not [line for line in lines if line.startswith("2026/01/01")]
+        assert not [line for line in told if "y" * 128 in line], told
+
+
 def no_model():
     """a router that wants a model needs one"""
     router = Router("without", [None])
@@ -487,7 +520,7 @@ def main():
     global at               # pylint: disable=global-statement
     with Stage("model") as at:
         return at.run([directives, torn_directories, files_of_others, texts,
-                       chats, refusals, no_model, reloads, clients_that_leave,
+                       chats, refusals, logged, no_model, reloads, clients_that_leave,
                        checked])
 
 

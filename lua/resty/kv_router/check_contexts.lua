@@ -239,7 +239,8 @@ function _M.make(case, bits)
                      body = case.body or '{"prompt":"Hi"}' }
 
     local ctx = policy.context(host.match(list, match), new_request(),
-                               nil, random, lib.now_us() / 1e6, WANTED)
+                               nil, random, lib.now_us() / 1e6, WANTED,
+                               "main")
 
     for key, value in pairs(case.ctx or {}) do
         ctx[key] = value

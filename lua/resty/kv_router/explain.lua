@@ -71,7 +71,7 @@ end
 function _M.text(router, r, zone, req, found, params, why, random, now)
     local chosen = router.policy
     local ctx = policy.context(found, req, params, random, now,
-                               router.max_tries + 1)
+                               router.max_tries + 1, router.name)
 
     ctx.dry = true
 

@@ -91,7 +91,8 @@ end
 
 
 -- Answers are received as they come, so that one that drips is over at the
--- deadline too.  in_hand: what was received and is not read yet.
+-- deadline too.  What was received and is not read yet is in_hand from the
+-- position at on.
 local function fill(from)
     local ok, err = allow(from.sock, from.opts, from.opts.timeout)
     if not ok then
@@ -108,10 +109,13 @@ end
 
 -- Reads up to and without the end, at most limit bytes.
 local function read_until(from, stop, limit)
-    local first, last = find(from.in_hand, stop, 1, true)
+    local at = from.at
+    local first, last = find(from.in_hand, stop, at, true)
 
     while not first do
-        if #from.in_hand > limit then
+        local in_hand = sub(from.in_hand, at)
+
+        if #in_hand > limit then
             return nil, "the header is too long"
         end
 
@@ -120,50 +124,59 @@ local function read_until(from, stop, limit)
             return nil, err
         end
 
-        local start = max(1, #from.in_hand - #stop + 2)
-
-        from.in_hand = from.in_hand .. data
-        first, last = find(from.in_hand, stop, start, true)
+        at = 1
+        from.in_hand = in_hand .. data
+        first, last = find(from.in_hand, stop, max(1, #in_hand - #stop + 2),
+                           true)
     end
 
-    if first - 1 > limit then
+    if first - at > limit then
         return nil, "the header is too long"
     end
 
-    local data = sub(from.in_hand, 1, first - 1)
+    from.at = last + 1
 
-    from.in_hand = sub(from.in_hand, last + 1)
-
-    return data
+    return sub(from.in_hand, at, first - 1)
 end
 
 
 local function read_bytes(from, size)
-    local parts = { from.in_hand }
-    local total = #from.in_hand
+    local at = from.at
+    local total = #from.in_hand - at + 1
 
-    while total < size do
-        local data, err = fill(from)
-        if not data then
-            return nil, err
+    if total < size then
+        local parts = { sub(from.in_hand, at) }
+
+        while total < size do
+            local data, err = fill(from)
+            if not data then
+                return nil, err
+            end
+
+            parts[#parts + 1] = data
+            total = total + #data
         end
 
-        parts[#parts + 1] = data
-        total = total + #data
+        at = 1
+        from.in_hand = concat(parts)
     end
 
-    local all = concat(parts)
+    from.at = at + size
 
-    from.in_hand = sub(all, size + 1)
-
-    return sub(all, 1, size)
+    return sub(from.in_hand, at, at + size - 1)
 end
 
 
 local function header(head, name)
     local value = match(head, "\r\n" .. name .. ":[ \t]*([^\r\n]*)")
+    local stop = value and #value
 
-    return value and match(value, "^(.-)[ \t]*$")
+    -- no pattern: one before the end would look at each blank often
+    while value and find(value, "^[ \t]", stop) do
+        stop = stop - 1
+    end
+
+    return value and sub(value, 1, stop)
 end
 
 
@@ -233,7 +246,7 @@ end
 -- Reads one answer.  Returns the status, the body and whether the connection may
 -- be kept; or nil and what is wrong.
 function _M.read(sock, opts)
-    local from = { sock = sock, opts = opts, in_hand = "" }
+    local from = { sock = sock, opts = opts, in_hand = "", at = 1 }
     local limit = opts.limit
     local head, err = read_until(from, "\r\n\r\n", MAX_HEADER)
     if not head then
@@ -286,7 +299,7 @@ function _M.read(sock, opts)
     end
 
     -- what follows is no answer to anything
-    return tonumber(status), body, keep and from.in_hand == ""
+    return tonumber(status), body, keep and from.at > #from.in_hand
 end
 
 

@@ -160,6 +160,16 @@ function _M.fields(text)
 end
 
 
+-- Where the element of an array begins, and the position after it.  pos: nil for
+-- the first one, else the position after the one before.  nil: there is none.
+function _M.element(text, pos)
+    local _, last = find(text, pos and "^%s*,%s*" or "^%s*%[%s*", pos)
+    local stop = last and after_value(text, last + 1)
+
+    return stop and last + 1, stop
+end
+
+
 -- The text of the object of these fields (name -> the text of the value), with
 -- those of changes instead of its own; false there leaves one out.
 function _M.object(fields, changes)

@@ -3,9 +3,11 @@
 -- Log lines that don't flood: one per kind and period, per nginx process.
 
 
+local gsub = string.gsub
 local ngx = ngx
 local ngx_log = ngx.log
 local ngx_now = ngx.now
+local sub = string.sub
 
 
 local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
@@ -14,6 +16,8 @@ local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
 -- A kind may hold text from outside (an error message), so that there may be
 -- any number of kinds; above this many all are forgotten, and may log again.
 local MAX_KINDS = 256
+
+local TOLD_MAX = 128             -- bytes of what a client sent
 
 local silent_until = {}
 local kinds = 0
@@ -45,6 +49,13 @@ end
 
 
 _M.due = due
+
+
+-- What a client sent, as a log may have it: it makes no lines of its own, and is
+-- short.
+function _M.told(text)
+    return (gsub(sub(text, 1, TOLD_MAX), "[%c\127-\255]", "?"))
+end
 
 
 -- Logs the message unless one of this kind was logged less than period

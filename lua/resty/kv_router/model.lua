@@ -498,7 +498,7 @@ function _M:tokenize(job, seconds)
                         'zone "' .. self.name .. '": model: ' .. tostring(err))
         else
             ngx_log(INFO, 'kv_router: zone "', self.name, '": model: ', kind,
-                    ": ", err)
+                    ": ", log.told(err))
         end
 
         return nil, failure[2]

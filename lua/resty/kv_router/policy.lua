@@ -92,6 +92,7 @@
 --     ctx.request               read lazily: resty.kv_router.request
 --     ctx.random()              a number in [0, 1)
 --     ctx.now                   seconds, monotonic, the clock of age
+--     ctx.zone                  the name of the zone
 --     ctx.params                the table given to router:access() for this
 --                               request, or nil
 --     ctx.dry                   true: this is only to be explained: a policy
@@ -392,8 +393,9 @@ local ctx_mt = {
 }
 
 
--- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds.
-function _M.context(found, request, params, random, now, wanted)
+-- What pick() is given.  found: a match of resty.kv_router.ffi; now: seconds;
+-- zone: its name.
+function _M.context(found, request, params, random, now, wanted, zone)
     -- in parentheses: a function that ends in a tail call is not compiled
     return (setmetatable({
         candidates = found,
@@ -406,6 +408,7 @@ function _M.context(found, request, params, random, now, wanted)
         random = random,
         now = now,
         wanted = wanted,
+        zone = zone,
     }, ctx_mt))
 end
 

@@ -5,7 +5,8 @@
 -- else each process has its own.
 --
 -- A worker is kept as the numbers of its holder: they name (worker, rank), the
--- same in all processes, and never name another.
+-- same in all processes, and never name another of the zone.  So a session is
+-- known by a key that has the zone's name: zones may share a dictionary.
 
 
 local ngx = ngx
@@ -19,7 +20,7 @@ local _M = {}
 local mt = { __index = _M }
 
 
-local MAX_KEY = 64               -- bytes; longer ids are kept by their hash
+local MAX_KEY = 64               -- bytes; longer keys are hashed
 local HOLDERS = 2^21             -- more than a zone has
 local GENERATIONS = 2^31
 
@@ -41,8 +42,12 @@ function _M.new(dict, ttl, entries)
 end
 
 
-local function key_of(id)
-    return #id > MAX_KEY and md5_bin(id) or id
+-- What a session is kept by: short, however long its id is.  zone: the name of
+-- the zone, ctx.zone; nil: there is only one.
+function _M.key(zone, id)
+    local key = (zone or "") .. " " .. id
+
+    return #key > MAX_KEY and md5_bin(key) or key
 end
 
 
@@ -52,10 +57,8 @@ function _M.number(c)
 end
 
 
--- Remembers the number for the session.
-function _M:set(id, number)
-    local key = key_of(id)
-
+-- Remembers the number for the session of that key.
+function _M:set(key, number)
     if self.dict then
         -- when it is full, those not used for longest go
         self.dict:set(key, number, self.ttl)
@@ -83,9 +86,7 @@ end
 
 
 -- The number remembered, or nil.
-function _M:get(id)
-    local key = key_of(id)
-
+function _M:get(key)
     if self.dict then
         return (self.dict:get(key))
     end
@@ -101,9 +102,7 @@ end
 
 
 -- Forgets the session.
-function _M:drop(id)
-    local key = key_of(id)
-
+function _M:drop(key)
     if self.dict then
         self.dict:delete(key)
         return
@@ -119,8 +118,8 @@ end
 
 
 -- Which candidate, from 1, the session was at last; nil: none of them.
-function _M:find(id, candidates)
-    local number = self:get(id)
+function _M:find(key, candidates)
+    local number = self:get(key)
 
     if not number then
         return nil

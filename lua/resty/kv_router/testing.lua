@@ -83,13 +83,14 @@ end
 --               reported_running and reported_usage (numbers)
 --     prompt    optional: prompt_tokens, prompt_blocks, block_size (16), hashes
 --               (a uint64_t array), frequencies and nfrequencies
---     more      optional: fields of ctx, as request, params, wanted (3), now (100)
+--     more      optional: fields of ctx, as request, params, wanted (3), now (100),
+--               zone ("main")
 --
 -- The random numbers of each ctx are the same ones.
 function _M.ctx(workers, prompt, more)
     local ctx = policy.context(host.match(workers, prompt),
                                { headers = {}, fields = {} }, nil,
-                               new_random(SEED), 100, 3)
+                               new_random(SEED), 100, 3, "main")
 
     for key, value in pairs(more or {}) do
         ctx[key] = value

@@ -9,6 +9,7 @@ local chat = require "resty.kv_router.dialect.sglang_chat"
 local fields = require "resty.kv_router.dialect.fields"
 local options = require "resty.kv_router.dialect.options"
 local schema = require "resty.kv_router.dialect.schema"
+local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 local vllm_messages = require "resty.kv_router.dialect.vllm_messages"
 
@@ -23,9 +24,11 @@ local get = fields.get
 local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
-local match = string.match
+local lstrip = text_ffi.lstrip
 local pcall = pcall
 local raise = value.raise
+local rstrip = text_ffi.rstrip
+local sub = string.sub
 local type = type
 local unsupported = value.unsupported
 
@@ -149,17 +152,9 @@ local function checked_block(block)
 end
 
 
--- The text without white space around it.  Beyond ASCII there is more of it:
--- where a text has such a character at an end, that is not known here.
+-- The text without white space around it, as Python's strip() has it.
 local function stripped(text)
-    local made = match(text, "^[ \t-\r\28-\31]*(.-)[ \t-\r\28-\31]*$")
-
-    if find(made, "^[\128-\255]") or find(made, "[\128-\255]$") then
-        unsupported("a system message with other characters than ASCII's at "
-                    .. "an end")
-    end
-
-    return made
+    return sub(text, lstrip(text, 0) + 1, rstrip(text))
 end
 
 

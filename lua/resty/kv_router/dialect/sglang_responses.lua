@@ -228,48 +228,67 @@ local function as_parts(content)
 end
 
 
-local function both(a, b)
-    local made = {}
-
-    for i = 1, a.n do
-        made[i] = a[i]
-    end
-
+-- The first list with the elements of the second one behind its own.
+local function extended(a, b)
     for i = 1, b.n do
-        made[a.n + i] = b[i]
+        a[a.n + i] = b[i]
     end
 
-    return list(made, a.n + b.n)
+    a.n = a.n + b.n
+
+    return a
 end
 
 
--- Puts an assistant's message into the one before it.
-local function join(last, new)
-    local content, before = new.v.content, last.v.content
+-- Messages of the assistant that follow each other become the first of them: a
+-- run has its message, and the texts and thoughts that go there in the end.
 
-    if content ~= nil and content ~= "" then
-        if before == nil or before == "" then
-            dset(last, "content", content)
-        elseif type(before) == "string" and type(content) == "string" then
-            dset(last, "content", before .. "\n\n" .. content)
-        else
-            dset(last, "content", both(as_parts(before), as_parts(content)))
-        end
+local function begin(message)
+    local content = message.v.content
+
+    return { message = message, thoughts = { message.v.reasoning_content },
+             texts = { type(content) == "string" and content ~= ""
+                       and content or nil } }
+end
+
+
+local function put_texts(run)
+    if #run.texts > 0 then
+        dset(run.message, "content", concat(run.texts, "\n\n"))
+        run.texts = {}
+    end
+end
+
+
+-- Puts another message of the assistant into the run.
+local function join(run, new)
+    local last, content, calls = run.message, new.v.content, new.v.tool_calls
+    local before, texts = last.v.content, run.texts
+
+    if type(content) == "string" and not is_list(before) then
+        texts[#texts + 1] = content ~= "" and content or nil
+
+    elseif content ~= nil and content ~= "" then
+        put_texts(run)
+        dset(last, "content", extended(as_parts(last.v.content or ""),
+                                       as_parts(content)))
     end
 
-    if new.v.tool_calls then
+    if calls then
         dset(last, "tool_calls", last.v.tool_calls
-             and both(last.v.tool_calls, new.v.tool_calls)
-             or new.v.tool_calls)
+             and extended(last.v.tool_calls, calls) or calls)
     end
 
-    local reasoning = new.v.reasoning_content
+    run.thoughts[#run.thoughts + 1] = new.v.reasoning_content
+end
 
-    if reasoning then
-        local had = last.v.reasoning_content
 
-        dset(last, "reasoning_content",
-             had and had .. "\n" .. reasoning or reasoning)
+-- Nothing more comes to the run.
+local function finish(run)
+    put_texts(run)
+
+    if #run.thoughts > 0 then
+        dset(run.message, "reasoning_content", concat(run.thoughts, "\n"))
     end
 end
 
@@ -303,6 +322,36 @@ local function system_first(given)
 end
 
 
+local function append_items(made, input)
+    local run
+
+    for i = 1, input.n do
+        local new = message_of(input[i])
+
+        if new and new.v.role == "assistant" then
+            if run then
+                join(run, new)
+            else
+                run = begin(new)
+                made[#made + 1] = new
+            end
+
+        elseif new then
+            if run then
+                finish(run)
+                run = nil
+            end
+
+            made[#made + 1] = new
+        end
+    end
+
+    if run then
+        finish(run)
+    end
+end
+
+
 local function messages_of(o, body)
     local made = {}
     local instructions, input = get(body, "instructions"), body.v.input
@@ -316,17 +365,7 @@ local function messages_of(o, body)
         made[#made + 1] = message "user"
         dset(made[#made], "content", input)
     else
-        for i = 1, input.n do
-            local last, new = made[#made], message_of(input[i])
-
-            if new and last and last.v.role == "assistant"
-               and new.v.role == "assistant"
-            then
-                join(last, new)
-            else
-                made[#made + 1] = new
-            end
-        end
+        append_items(made, input)
     end
 
     local merge, moved = o.probed.merge_inline_system, false

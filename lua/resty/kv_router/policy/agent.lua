@@ -46,16 +46,18 @@
 local checked = require "resty.kv_router.conf".check
 local decode = require "cjson.safe".decode
 local discounts = require "resty.kv_router.discounts"
+local json = require "resty.kv_router.json"
 local order = require "resty.kv_router.order"
 local policy = require "resty.kv_router.policy"
 local sessions = require "resty.kv_router.sessions"
 
 local costs = order.costs
 local crc32 = ngx.crc32_long
-local find = string.find
-local gsub = string.gsub
+local element = json.element
+local fields_of = json.fields
 local huge = math.huge
 local ipairs = ipairs
+local key_for = sessions.key
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -91,7 +93,7 @@ local MAX_TEXT = 65536           -- bytes of messages that are hashed
 
 -- ---- tokens that are bound --------------------------------------------------
 
--- Sessions by id, in two generations; the older one is dropped when the younger
+-- Sessions by key, in two generations; the older one is dropped when the younger
 -- one is full, or when a ttl has passed.
 local bound_mt = {}
 
@@ -110,28 +112,26 @@ local function new_bound(ttl, entries)
 end
 
 
-local function forget(part, id)
-    local entry = part.sessions[id]
+local function forget(part, key)
+    local entry = part.sessions[key]
 
     if entry then
-        local sum = part.sums[entry.number] - entry.tokens
-
-        part.sums[entry.number] = sum > 0 and sum or nil
-        part.sessions[id] = nil
+        part.sums[entry.number] = part.sums[entry.number] - entry.tokens
+        part.sessions[key] = nil
         part.n = part.n - 1
     end
 end
 
 
-function bound_mt:remove(id)
-    forget(self.young, id)
-    forget(self.old, id)
+function bound_mt:remove(key)
+    forget(self.young, key)
+    forget(self.old, key)
 end
 
 
 -- The session's last prompt, of so many tokens, was at the worker.
-function bound_mt:set(id, number, tokens, now)
-    self:remove(id)
+function bound_mt:set(key, number, tokens, now)
+    self:remove(key)
 
     local full = self.young.n >= self.most
 
@@ -143,7 +143,7 @@ function bound_mt:set(id, number, tokens, now)
 
     local young = self.young
 
-    young.sessions[id] = { number = number, tokens = tokens }
+    young.sessions[key] = { number = number, tokens = tokens }
     young.sums[number] = (young.sums[number] or 0) + tokens
     young.n = young.n + 1
 end
@@ -154,7 +154,7 @@ function bound_mt:tokens(number)
 end
 
 
--- ---- ids --------------------------------------------------------------------
+-- ---- keys -------------------------------------------------------------------
 
 -- The first of the headers that is there.
 local function header_of(request, names)
@@ -171,22 +171,23 @@ end
 
 
 -- A hash of the JSON text of messages, up to the end of the first one of a
--- user; nil: there is none.  Between two messages are brackets and a comma,
--- which the last one does not have.
+-- user; nil: none begins in the first MAX_TEXT bytes, all that is hashed.
 local function hash_of(text)
-    local head = sub(text, 1, MAX_TEXT)
-    local _, user = find(head, '"role"%s*:%s*"user"')
+    local from, stop = element(text)
 
-    if not user then
-        return nil
+    while from and from <= MAX_TEXT do
+        local message = fields_of(sub(text, from, stop - 1))
+
+        if message and message.role == '"user"' then
+            local first = sub(text, 1, min(stop - 1, MAX_TEXT))
+
+            return "messages " .. #first .. " " .. crc32(first)
+        end
+
+        from, stop = element(text, stop)
     end
 
-    local following = find(head, '"role"%s*:', user)
-    local first = sub(head, 1, following and following - 1 or #head)
-
-    first = gsub(first, "[%s,{}%]]+$", "")
-
-    return "messages " .. #first .. " " .. crc32(first)
+    return nil
 end
 
 
@@ -211,9 +212,21 @@ local function id_of(request)
 end
 
 
-local function parent_of(request)
-    return header_of(request, PARENTS)
-           or request.headers[AGENT] and header_of(request, { SESSION })
+-- What the request's session is kept by; nil: it has none.
+local function key_of(ctx)
+    local id = id_of(ctx.request)
+
+    return id and key_for(ctx.zone, id)
+end
+
+
+-- The same of the session that the request's own one comes from.
+local function parent_of(ctx)
+    local request = ctx.request
+    local id = header_of(request, PARENTS)
+               or request.headers[AGENT] and header_of(request, { SESSION })
+
+    return id and key_for(ctx.zone, id)
 end
 
 
@@ -302,53 +315,53 @@ local function place(self, ctx)
 end
 
 
-local function bind(self, ctx, id, i)
+local function bind(self, ctx, key, i)
     if ctx.dry then
         return
     end
 
     local number = number_of(ctx.candidates[i])
 
-    self.sessions:set(id, number)
-    self.bound:set(id, number, ctx.prompt_tokens, ctx.now)
+    self.sessions:set(key, number)
+    self.bound:set(key, number, ctx.prompt_tokens, ctx.now)
 end
 
 
 -- The reason is "session" or "parent" when the session stays, "new session"
 -- for one without a parent, else that of the other policy.
 function _M:pick(ctx)
-    local id = id_of(ctx.request)
+    local key = key_of(ctx)
 
-    if not id then
+    if not key then
         return self.next:pick(ctx)
     end
 
     local candidates, reason = ctx.candidates, "session"
-    local known = self.sessions:get(id)
-    local i = known and self.sessions:find(id, candidates)
+    local known = self.sessions:get(key)
+    local i = known and self.sessions:find(key, candidates)
 
     if not known then
-        local parent = parent_of(ctx.request)
+        local parent = parent_of(ctx)
 
         i = parent and self.sessions:find(parent, candidates)
         reason = "parent"
     end
 
     if i and stays(self, ctx, i) then
-        bind(self, ctx, id, i)
+        bind(self, ctx, key, i)
         return i, nil, reason
     end
 
     if not known and not i then
         local list, k = place(self, ctx)
 
-        bind(self, ctx, id, list[0])
+        bind(self, ctx, key, list[0])
         return list, k, "new session"
     end
 
     local list, k, why, plan = policy.ask(self.next, ctx)
 
-    bind(self, ctx, id, list[0])
+    bind(self, ctx, key, list[0])
 
     return list, k, why, plan
 end
@@ -363,16 +376,16 @@ end
 -- After a retry the session is where it was served; a final request ends it.
 function _M:done(ctx, outcome)
     local next = self.next
-    local id = ctx and id_of(ctx.request)
+    local key = ctx and key_of(ctx)
 
-    if id and is_final(ctx.request) then
-        self.sessions:drop(id)
-        self.bound:remove(id)
+    if key and is_final(ctx.request) then
+        self.sessions:drop(key)
+        self.bound:remove(key)
 
-    elseif id and outcome.tries > 1 then
+    elseif key and outcome.tries > 1 then
         for i = 1, #ctx.candidates do
             if ctx.candidates[i].holder == outcome.holder then
-                bind(self, ctx, id, i)
+                bind(self, ctx, key, i)
             end
         end
     end

@@ -32,6 +32,7 @@ local decode = require "cjson.safe".decode
 local policy = require "resty.kv_router.policy"
 local sessions = require "resty.kv_router.sessions"
 
+local key_for = sessions.key
 local max = math.max
 local number_of = sessions.number
 local setmetatable = setmetatable
@@ -84,12 +85,13 @@ function _M.new(conf)
 end
 
 
--- The id of the request's session, or nil.
-function _M.id_of(request, header, field)
+-- The key of the request's session, or nil.
+function _M.key_of(ctx, header, field)
+    local request = ctx.request
     local id = header ~= "" and request.headers[header]
 
     if id and id ~= "" then
-        return id
+        return key_for(ctx.zone, id)
     end
 
     local text = field ~= "" and request.fields[field]
@@ -101,10 +103,10 @@ function _M.id_of(request, header, field)
     id = decode(text)
 
     if type(id) == "number" then
-        return tostring(id)
+        return key_for(ctx.zone, tostring(id))
     end
 
-    return type(id) == "string" and id ~= "" and id or nil
+    return type(id) == "string" and id ~= "" and key_for(ctx.zone, id) or nil
 end
 
 
@@ -121,18 +123,18 @@ end
 function _M:pick(ctx)
     local conf = self.conf
     local next = self.next
-    local id = _M.id_of(ctx.request, conf.header, conf.field)
+    local key = _M.key_of(ctx, conf.header, conf.field)
 
-    if not id then
+    if not key then
         return next:pick(ctx)
     end
 
     local candidates = ctx.candidates
-    local i = self.sessions:find(id, candidates)
+    local i = self.sessions:find(key, candidates)
 
     if i and not overloaded(conf, candidates[i]) then
         if not ctx.dry then
-            self.sessions:set(id, number_of(candidates[i]))
+            self.sessions:set(key, number_of(candidates[i]))
         end
 
         return i, nil, "session"
@@ -141,7 +143,7 @@ function _M:pick(ctx)
     local list, k, reason, plan = policy.ask(next, ctx)
 
     if not ctx.dry then
-        self.sessions:set(id, number_of(candidates[list[0]]))
+        self.sessions:set(key, number_of(candidates[list[0]]))
     end
 
     return list, k, reason, plan
@@ -157,12 +159,12 @@ end
 -- After a retry the session is where it was served.
 function _M:moved(ctx, outcome)
     if ctx and outcome.tries > 1 then
-        local id = _M.id_of(ctx.request, self.conf.header, self.conf.field)
+        local key = _M.key_of(ctx, self.conf.header, self.conf.field)
         local candidates = ctx.candidates
 
-        for i = 1, id and #candidates or 0 do
+        for i = 1, key and #candidates or 0 do
             if candidates[i].holder == outcome.holder then
-                self.sessions:set(id, number_of(candidates[i]))
+                self.sessions:set(key, number_of(candidates[i]))
             end
         end
     end

@@ -32,7 +32,7 @@
 local checked = require "resty.kv_router.conf".check
 local discounts = require "resty.kv_router.discounts"
 local find = string.find
-local id_of = require "resty.kv_router.policy.session".id_of
+local key_of = require "resty.kv_router.policy.session".key_of
 local order = require "resty.kv_router.order"
 local sessions = require "resty.kv_router.sessions"
 
@@ -225,11 +225,11 @@ end
 
 
 -- Writes the costs of all candidates, their scores below zero; returns the
--- session's id, and the candidate that served it last.
+-- session's key, and the candidate that served it last.
 local function fill(self, ctx, cost)
     local scorers = self.scorers
     local candidates = ctx.candidates
-    local at, id
+    local at, key
 
     for i = 1, #candidates do
         cost[i] = 0
@@ -256,15 +256,15 @@ local function fill(self, ctx, cost)
     end
 
     if self.sessions then
-        id = id_of(ctx.request, self.conf.header, self.conf.field)
-        at = id and self.sessions:find(id, candidates)
+        key = key_of(ctx, self.conf.header, self.conf.field)
+        at = key and self.sessions:find(key, candidates)
 
         if at then
             cost[at] = cost[at] - scorers.session
         end
     end
 
-    return id, at
+    return key, at
 end
 
 
@@ -286,7 +286,7 @@ function _M:pick(ctx)
     local candidates = ctx.candidates
     local n = #candidates
     local cost = costs(n)
-    local id, at = fill(self, ctx, cost)
+    local key, at = fill(self, ctx, cost)
     local picker = self.conf.picker
     local first
 
@@ -301,8 +301,8 @@ function _M:pick(ctx)
     local chosen = candidates[list[0]]
     local reason = "load"
 
-    if id and not ctx.dry then
-        self.sessions:set(id, number_of(chosen))
+    if key and not ctx.dry then
+        self.sessions:set(key, number_of(chosen))
     end
 
     if picker == "random" then
