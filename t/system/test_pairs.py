@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Features in pairs, with sanitizers; and accounts heal; TAP.
 
-    test_pairs.py [--table | all | NUMBER...]
+    test_pairs.py [--help | --table | all | NUMBER...]
 
 nginx is started with each configuration of pairs.py: the first ones, all, or
 those of these numbers.  Ordinary and hostile requests are sent, engines fail
@@ -271,6 +271,9 @@ def main():
     """Runs the tests, or prints the table."""
     rows = pairs.rows()
     arguments = sys.argv[1:]
+    if arguments == ["--help"]:
+        print(__doc__)
+        return 0
     if arguments == ["--table"]:
         print("\n".join(pairs.table(rows)))
         return 0
