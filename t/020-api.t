@@ -1027,3 +1027,39 @@ POST /kv/query_by_hash: 400 {"error":"body: an integer 0..18446744073709551615 w
 200 true 8192 false as_held
 200 false 0 true upper_bounds
 400 body: "attention_chunk" must be 0..1048576 at byte 43
+
+
+
+=== TEST 25: who finds no place is told which bound is reached
+--- http_config
+    kv_router_zone  zone=tiny:8m block_size=4 max_workers=2;
+--- config
+    location /tiny/ {
+        kv_router_api  tiny;
+    }
+--- script
+            local function put(id, ranks)
+                local answer = ask("PUT", "/tiny/workers/" .. id,
+                                   '{"address":"127.0.0.1:1","ranks":' .. ranks
+                                   .. "}")
+
+                ngx.print(answer.status, answer.status == 507 and " "
+                                         .. answer.body or "\n")
+            end
+
+            put("a", 60)
+            put("b", 9)
+            put("b", 8)
+            put("c", 1)
+
+            -- a deleted worker gives its place and its ranks away
+            ask("DELETE", "/tiny/workers/a")
+            put("c", 60)
+            put("a", 1)
+--- response_body
+201
+507 {"error":"zone \"tiny\": all (worker, rank) pairs are taken: 68; raise max_workers"}
+201
+507 {"error":"zone \"tiny\": all workers are taken: 2; raise max_workers"}
+201
+507 {"error":"zone \"tiny\": all workers are taken: 2; raise max_workers"}

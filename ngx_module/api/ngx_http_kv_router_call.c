@@ -29,15 +29,20 @@ ngx_http_kv_router_call_bad_body(ngx_http_kv_router_call_t *c, kvr_json_t *j)
 ngx_int_t
 ngx_http_kv_router_call_failed(ngx_http_kv_router_call_t *c, kvr_rc_t rc)
 {
+    char  room[KVR_NO_ROOM];
+
     static ngx_str_t  second = ngx_string("1");
 
     switch (rc) {
 
     case KVR_FULL:
+        kvr_router_no_room(&c->zone->router, (char *) c->id.data, c->id.len,
+                           room);
+
         return ngx_http_kv_router_answer_error(c->answer,
                                                NGX_HTTP_INSUFFICIENT_STORAGE,
-                                               "zone \"%V\" is full",
-                                               &c->zone->name);
+                                               "zone \"%V\": %s",
+                                               &c->zone->name, room);
 
     case KVR_BUSY:
         if (ngx_http_kv_router_answer_header(c->request, "Retry-After",

@@ -499,7 +499,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
         ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
                       "kv_router_zone \"%V\": %s", &zone->name,
                       rc == KVR_BUSY ? "another process keeps its lock"
-                                     : "no room for the configured workers");
+                                     : "no room for the configured workers: "
+                                       "raise max_workers");
     }
 
     if (zone->router.load.slot == KVR_LOAD_SHARED) {

@@ -12,6 +12,8 @@
 
 static bool kvr_fleet_is(const kvr_worker_t *w, const char *id, size_t len);
 static uint32_t kvr_fleet_slot(kvr_fleet_t *f);
+static uint32_t kvr_fleet_next_generation(kvr_fleet_t *f);
+static uint32_t kvr_fleet_spare_holder(kvr_fleet_t *f, uint32_t generation);
 static kvr_rc_t kvr_fleet_copy_out(const kvr_fleet_t *f, uint32_t worker,
     void *to, size_t offset, size_t size, uint32_t *flags,
     uint32_t *generation);
@@ -286,54 +288,100 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
 
 
 /*
- * Finds a slot for a new worker: a fresh one, or, if there is none, the slot
- * of a deleted worker, with its holders.  Requests that still run there are
- * given back to the rows from which they were taken, so the load stays right.
+ * The flags of a worker that is gone from Redis: nobody needs to know that it
+ * was there.  Tombstones, and members that are not indexed, say something.
+ */
+
+static inline bool
+kvr_fleet_is_gone(uint32_t flags)
+{
+    return (flags & (KVR_WORKER_DELETED | KVR_WORKER_REDIS
+                     | KVR_WORKER_NOT_INDEXED))
+           == (KVR_WORKER_DELETED | KVR_WORKER_REDIS);
+}
+
+
+/*
+ * Finds a slot for a new worker: of one that is gone, or a fresh one, or, if
+ * there is none, of any deleted worker; with its holders.  Requests that still
+ * run there are given back to the rows from which they were taken, so the load
+ * stays right.
  */
 
 static uint32_t
 kvr_fleet_slot(kvr_fleet_t *f)
 {
-    uint32_t       i, k, h;
+    uint32_t       i, k, n, h, deleted;
     kvr_worker_t  *w;
 
-    i = f->zone->nworkers;
+    n = f->zone->nworkers;
+    deleted = UINT32_MAX;
 
-    if (i < f->zone->max_workers) {
-        w = &f->workers[i];
-        kvr_set32(f->mem, &w->first_holder, KVR_HOLDER_NONE);
-        kvr_set32(f->mem, &w->generation, w->generation + 1);
-        kvr_set32(f->mem, &f->zone->nworkers, i + 1);
-
-        return i;
-    }
-
-    for (i = 0; i < f->zone->nworkers; i++) {
-        w = &f->workers[i];
-
-        if ((w->flags & KVR_WORKER_DELETED) == 0) {
-            continue;
-        }
-
-        kvr_set32(f->mem, &w->generation, w->generation + 1);
-        kvr_set64(f->mem, &w->expires_ms, 0);
-        kvr_fleet_set_reason(f, i, "");
-
-        for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
-            kvr_set_word(f->mem, &w->counters, k, 0);
-        }
-
-        for (h = w->first_holder; h != KVR_HOLDER_NONE;
-             h = f->holders[h].next)
+    for (i = 0; i < n && !kvr_fleet_is_gone(f->workers[i].flags); i++) {
+        if (f->workers[i].flags & KVR_WORKER_DELETED && deleted == UINT32_MAX)
         {
-            kvr_set32(f->mem, &f->holders[h].generation, w->generation);
-            kvr_set64(f->mem, &f->holders[h].churn, 0);
+            deleted = i;
         }
+    }
 
+    w = &f->workers[i];
+
+    if (i == n && n < f->zone->max_workers) {
+        kvr_set32(f->mem, &w->first_holder, KVR_HOLDER_NONE);
+        kvr_set32(f->mem, &w->generation, kvr_fleet_next_generation(f));
+        kvr_set32(f->mem, &f->zone->nworkers, n + 1);
+
+        return n;
+    }
+
+    i = (i < n) ? i : deleted;
+
+    if (i == UINT32_MAX) {
         return i;
     }
 
-    return UINT32_MAX;
+    w = &f->workers[i];
+
+    kvr_set32(f->mem, &w->generation, kvr_fleet_next_generation(f));
+    kvr_set64(f->mem, &w->expires_ms, 0);
+    kvr_fleet_set_reason(f, i, "");
+
+    for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
+        kvr_set_word(f->mem, &w->counters, k, 0);
+    }
+
+    for (h = w->first_holder; h != KVR_HOLDER_NONE; h = f->holders[h].next) {
+        kvr_set32(f->mem, &f->holders[h].generation, w->generation);
+        kvr_set64(f->mem, &f->holders[h].churn, 0);
+    }
+
+    return i;
+}
+
+
+static uint32_t
+kvr_fleet_next_generation(kvr_fleet_t *f)
+{
+    kvr_set32(f->mem, &f->zone->generation, f->zone->generation + 1);
+
+    return f->zone->generation;
+}
+
+
+bool
+kvr_fleet_room(const kvr_fleet_t *f)
+{
+    uint32_t  i, n;
+
+    n = kvr_load32(&f->zone->nworkers);
+
+    for (i = 0; i < n; i++) {
+        if (kvr_load32(&f->workers[i].flags) & KVR_WORKER_DELETED) {
+            return true;
+        }
+    }
+
+    return n < f->zone->max_workers;
 }
 
 
@@ -471,13 +519,13 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
         return KVR_OK;
     }
 
-    h = f->zone->nholders;
+    w = &f->workers[worker];
+    h = kvr_fleet_spare_holder(f, w->generation);
 
-    if (h == f->zone->max_holders) {
+    if (h == KVR_HOLDER_NONE) {
         return KVR_FULL;
     }
 
-    w = &f->workers[worker];
     p = &f->holders[h];
 
     kvr_set32(f->mem, &p->worker, worker);
@@ -496,12 +544,68 @@ kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     }
 
     kvr_set32(f->mem, &w->first_holder, h);
-    kvr_set32(f->mem, &f->zone->nholders, h + 1);
     kvr_fleet_touch(f);
 
     *holder = h;
 
     return KVR_OK;
+}
+
+
+/*
+ * A holder for a worker of that generation: a fresh one, or else one without
+ * views that was a deleted worker's.  That worker loses all of its holders,
+ * and has another generation if it comes back.  KVR_HOLDER_NONE: all are taken.
+ */
+
+static uint32_t
+kvr_fleet_spare_holder(kvr_fleet_t *f, uint32_t generation)
+{
+    uint32_t             e, h;
+    kvr_worker_t        *w;
+    const kvr_holder_t  *p;
+
+    h = f->zone->nholders;
+
+    if (h < f->zone->max_holders) {
+        kvr_set32(f->mem, &f->zone->nholders, h + 1);
+        return h;
+    }
+
+    for (h = 0; h < f->zone->max_holders; h++) {
+
+        p = &f->holders[h];
+        w = &f->workers[p->worker];
+
+        if ((int32_t) (generation - p->generation) <= 0
+            || p->view != KVR_VIEW_NONE || p->aside != KVR_VIEW_NONE)
+        {
+            continue;
+        }
+
+        for (e = 0; e < KVR_FLEET_ESTIMATES; e++) {
+            if (p->estimate[e] != KVR_VIEW_NONE) {
+                break;
+            }
+        }
+
+        if (e < KVR_FLEET_ESTIMATES) {
+            continue;
+        }
+
+        if (p->generation != w->generation) {
+            return h;
+        }
+
+        if (w->flags & KVR_WORKER_DELETED) {
+            kvr_set32(f->mem, &w->first_holder, KVR_HOLDER_NONE);
+            kvr_set32(f->mem, &w->generation, kvr_fleet_next_generation(f));
+
+            return h;
+        }
+    }
+
+    return KVR_HOLDER_NONE;
 }
 
 
@@ -619,123 +723,4 @@ kvr_fleet_wants_snapshot(const kvr_worker_t *w)
     return kvr_load32(&w->stream.source) == KVR_SOURCE_ENVELOPE
            && kvr_load32(&w->stream.contiguous) == 0
            && kvr_load32(&w->stream.reason) != KVR_DEG_INCOMPLETE;
-}
-
-
-/* ---- words -------------------------------------------------------------- */
-
-kvr_confidence_t
-kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
-    uint64_t stale_ms, bool heard, const char **reason)
-{
-    bool              silent, estimated;
-    uint32_t          source;
-    uint64_t          last, expires;
-    kvr_confidence_t  c;
-
-    c = kvr_load32(&w->stream.confidence);
-    last = kvr_load64(&w->stream.last_ms);
-    expires = kvr_load64(&w->expires_ms);
-
-    /* an estimate needs no messages, but a worker that is there */
-
-    estimated = kvr_fleet_estimated(w);
-
-    silent = expires && now_ms > expires;
-
-    if (!silent && !estimated) {
-        silent = c == KVR_STALE
-                 || (kvr_load32(&w->stream.heartbeats)
-                     && now_ms > last && now_ms - last > stale_ms);
-    }
-
-    if (!heard) {
-        source = kvr_load32(&w->stream.source);
-        heard = (source == KVR_SOURCE_NONE || source == KVR_SOURCE_API);
-    }
-
-    if (reason) {
-        *reason = silent ? "silent" : !heard ? "redis_down"
-                  : kvr_degraded_name(kvr_load32(&w->stream.reason));
-    }
-
-    if (silent || !heard) {
-        return KVR_STALE;
-    }
-
-    if (estimated) {
-        return KVR_ESTIMATED;
-    }
-
-    if ((c == KVR_EXACT || c == KVR_UNVERIFIED) && kvr_fleet_bound(w)) {
-        return KVR_BOUND;
-    }
-
-    return c;
-}
-
-
-bool
-kvr_fleet_estimated(const kvr_worker_t *w)
-{
-    kvr_confidence_t  c;
-
-    if (kvr_load32(&w->conf.events_off) == 0) {
-        return false;
-    }
-
-    c = kvr_load32(&w->stream.confidence);
-
-    return c != KVR_EXACT && c != KVR_UNVERIFIED && c != KVR_EXTERNALLY_FED
-           && (kvr_load32(&w->flags) & KVR_WORKER_EVENTS) == 0;
-}
-
-
-bool
-kvr_fleet_bound(const kvr_worker_t *w)
-{
-    uint32_t  block, chunk;
-
-    block = kvr_load32(&w->stream.chunked_block);
-    chunk = kvr_load32(&w->conf.attention_chunk);
-
-    return kvr_load32(&w->flags) & (KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
-                                    | KVR_WORKER_PARTIAL)
-           || kvr_load32(&w->conf.hybrid)
-           || (block && (chunk == 0 || chunk % block));
-}
-
-
-const char *
-kvr_confidence_name(kvr_confidence_t c)
-{
-    static const char  *names[] = {
-        "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE", "UNVERIFIED",
-        "EXTERNAL", "BOUND", "ESTIMATED"
-    };
-
-    return c <= KVR_ESTIMATED ? names[c] : "UNKNOWN";
-}
-
-
-const char *
-kvr_degraded_name(uint32_t reason)
-{
-    static const char  *names[] = {
-        "none", "gap_not_filled", "log_trimmed", "publisher_incomplete",
-        "event_refused", "zone_full", "block_size"
-    };
-
-    return reason <= KVR_DEG_BLOCK_SIZE ? names[reason] : "unknown";
-}
-
-
-const char *
-kvr_source_name(uint32_t source)
-{
-    static const char  *names[] = {
-        "none", "envelope", "router_event", "bare", "api"
-    };
-
-    return source <= KVR_SOURCE_API ? names[source] : "none";
 }

@@ -174,7 +174,8 @@ typedef enum {
 typedef struct {
     uint32_t               version;     /* odd while conf or reason change */
     uint32_t               flags;
-    uint32_t               generation;  /* changes when the slot is reused */
+    uint32_t               generation;  /* another one when the slot is used
+                                           again: see below */
     uint32_t               first_holder;/* holders, linked by next */
     uint64_t               expires_ms;  /* the registration's end, unless
                                            renewed; monotonic, 0: none */
@@ -228,7 +229,7 @@ typedef struct {
     uint32_t    nestimates;         /* views of estimates */
     uint32_t    drops;              /* a worker had spec_drop since the zone
                                        was made */
-    uint32_t    pad;
+    uint32_t    generation;         /* the one given last */
     uint64_t    snapshots;          /* the number of snapshots begun */
     uint64_t    off_workers;        /* of arrays, from the zone's base */
     uint64_t    off_holders;
@@ -238,6 +239,16 @@ typedef struct {
 
 
 /*
+ * GENERATIONS.  A worker's is that of its holders, and no two workers of the
+ * fleet have ever had the same one.  A holder goes to workers of later
+ * generations only.  So (holder, generation) names one (worker, rank) for
+ * good, and of two generations of a holder the later one is the greater: what
+ * is late belongs to nobody.
+ *
+ * A deleted worker keeps its slot and its holders until others need them.  A
+ * holder whose generation is not its worker's was taken from a deleted worker:
+ * it is in no list, and free.
+ *
  * view_holder[v]: the holder whose view v is; UINT32_MAX when v is free,
  * KVR_VIEW_DYING when it waits for its reclaim, KVR_VIEW_ASIDE | holder when
  * it is the holder's aside, kvr_view_estimate(e) | holder when it is view e of
@@ -314,11 +325,14 @@ kvr_rc_t kvr_fleet_read(const kvr_fleet_t *f, uint32_t worker,
  */
 kvr_rc_t kvr_fleet_reason(const kvr_fleet_t *f, uint32_t worker, char *reason);
 
+/* Is there a slot for another worker?  No lock. */
+bool kvr_fleet_room(const kvr_fleet_t *f);
+
 /*
  * The functions below are for the lock's holder, inside a transaction.
  *
  * put: makes a worker, or changes its configuration.  KVR_FULL: all slots are
- * taken.  flags: the origin of conf (STATIC, API, REDIS or SEEN).
+ * taken, see kvr_fleet_room().  flags: the origin of conf (STATIC, API, REDIS or SEEN).
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
@@ -348,7 +362,10 @@ void kvr_fleet_forget_stream(kvr_fleet_t *f, uint32_t worker);
 void kvr_fleet_set_flags(kvr_fleet_t *f, uint32_t worker, uint32_t set,
     uint32_t clear);
 
-/* Finds the holder (worker, rank), or makes it; KVR_FULL. */
+/*
+ * Finds the holder (worker, rank), or makes it, of those of deleted workers if
+ * all were used.  KVR_FULL: all are taken.
+ */
 kvr_rc_t kvr_fleet_holder(kvr_fleet_t *f, uint32_t worker, uint32_t rank,
     uint32_t *holder);
 

@@ -202,7 +202,7 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
 
     default:
         kvr_shard_unlock(k);
-        *detail = "no room for another worker";
+        *detail = "all workers are taken: raise max_workers";
         return KVR_INGEST_DROP;
     }
 

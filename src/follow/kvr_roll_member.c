@@ -174,7 +174,7 @@ static kvr_rc_t
 kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
     int64_t ttl, uint64_t now_ms)
 {
-    char                reason[KVR_REASON_MAX + 1];
+    char                reason[KVR_REASON_MAX + 1], room[KVR_NO_ROOM];
     kvr_rc_t            rc;
     const char         *id;
     kvr_registered_t    what;
@@ -216,8 +216,8 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
         return KVR_LOST;
 
     case KVR_FULL:
-        kvr_roll_warn(m, id, len, "refused", "no room for it in the zone",
-                      NULL);
+        kvr_router_no_room(m->conf.router, id, len, room);
+        kvr_roll_warn(m, id, len, "refused", room, NULL);
         return KVR_OK;
 
     default: /* a tombstone, or the lock is taken: the next poll tries again */

@@ -34,7 +34,7 @@ void
 kvr_speed_add(kvr_speed_t *s, uint32_t generation, uint64_t tokens,
     int64_t us)
 {
-    uint32_t  n;
+    uint32_t  i, n;
     uint64_t  was;
 
     if (s == NULL || tokens <= KVR_SPEED_TOKENS || tokens >= 1u << 24
@@ -63,6 +63,15 @@ kvr_speed_add(kvr_speed_t *s, uint32_t generation, uint64_t tokens,
                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     {
         return;                     /* another process adds: one is enough */
+    }
+
+    if (n == 0) {
+
+        /* one of an earlier worker may have the same 8 bits of a generation */
+
+        for (i = 0; i < KVR_SPEED_SAMPLES; i++) {
+            kvr_speed_put(&s->samples[i], 0);
+        }
     }
 
     kvr_speed_put(&s->samples[n % KVR_SPEED_SAMPLES],

@@ -499,7 +499,8 @@ kvr_why_detail(kvr_why_t why)
         return "too many blocks in one event";
 
     case KVR_WHY_RANK:
-        return "the rank is out of range, or there is no room for it";
+        return "the rank is out of range, or all (worker, rank) pairs are "
+               "taken: raise max_workers";
 
     case KVR_WHY_FULL:
         return "the zone is full";

@@ -14,6 +14,8 @@
 #include "kvr_views.h"
 #include "../traffic/kvr_churn.h"
 
+#include <stdio.h>
+
 
 static kvr_health_t *kvr_members_health(const kvr_router_t *r,
     const kvr_shard_t *k, uint32_t worker);
@@ -521,6 +523,26 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
     }
 
     return rc;
+}
+
+
+void
+kvr_router_no_room(const kvr_router_t *r, const char *id, size_t len,
+    char *text)
+{
+    bool                workers;
+    uint32_t            worker;
+    const kvr_fleet_t  *f;
+
+    f = &r->shards[kvr_router_shard(r, id, len)].fleet;
+
+    workers = kvr_fleet_find(f, id, len, &worker) != KVR_OK
+              && !kvr_fleet_room(f);
+
+    snprintf(text, KVR_NO_ROOM, "all %s are taken: %u%s; raise max_workers",
+             workers ? "workers" : "(worker, rank) pairs",
+             workers ? f->zone->max_workers : f->zone->max_holders,
+             r->nshards > 1 ? " of the shard" : "");
 }
 
 

@@ -425,6 +425,14 @@ kvr_rc_t kvr_router_set_static(kvr_router_t *k, const kvr_worker_conf_t *confs,
 kvr_rc_t kvr_router_remove_worker(kvr_router_t *k, const char *id, size_t len);
 
 /*
+ * After KVR_FULL of put_worker or register: which bound was reached, a sentence
+ * of less than KVR_NO_ROOM bytes.
+ */
+#define KVR_NO_ROOM          96
+void kvr_router_no_room(const kvr_router_t *k, const char *id, size_t len,
+    char *text);
+
+/*
  * Members in Redis, for the holder of the lease of the worker's shard.
  * KVR_LOST: the lease is another process's.  KVR_BUSY.
  *

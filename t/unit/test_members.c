@@ -150,15 +150,277 @@ test_members(void)
 }
 
 
+/* ---- places ------------------------------------------------------------- */
+
+/* What is wrong with the holders of a worker; NULL: nothing. */
+
+static const char *
+wrong(const char *id)
+{
+    uint32_t              i, k, h, steps, n;
+    const kvr_fleet_t    *f;
+    const kvr_worker_t   *w;
+
+    static uint32_t  owner[4096];
+
+    f = &router.shards[0].fleet;
+    w = worker(&router, id);
+
+    if (w == NULL || w->flags & KVR_WORKER_DELETED) {
+        return "it is not there";
+    }
+
+    for (i = 0; i < w->conf.ranks; i++) {
+        if (kvr_fleet_holder_find(f, (uint32_t) (w - f->workers), i, &h)
+            != KVR_OK)
+        {
+            return "a rank has no holder";
+        }
+
+        if (f->holders[h].generation != w->generation) {
+            return "a holder is of another generation";
+        }
+    }
+
+    memset(owner, 0, sizeof(owner));
+
+    for (k = 0; k < f->zone->nworkers; k++) {
+        steps = 0;
+        h = KVR_HOLDER_NONE;
+
+        for (n = 0; kvr_router_next_holder(&router, k, &h, &steps); n++) {
+            if (owner[h]++) {
+                return "a holder is in two lists";
+            }
+        }
+    }
+
+    return NULL;
+}
+
+
+static kvr_rc_t
+registers(const char *id, uint32_t ranks)
+{
+    kvr_registered_t    what;
+    kvr_registration_t  reg;
+
+    kvr_registration_init(&reg, id, strlen(id));
+    strcpy(reg.conf.address, "127.0.0.1:7");
+    reg.conf.ranks = ranks;
+
+    return kvr_router_register(&router, &reg, now() + 60000, &what);
+}
+
+
+static void
+test_places(void)
+{
+    char         id[32];
+    uint32_t     i, n;
+    const char  *bad;
+
+    bad = NULL;
+
+    for (i = 0; i < 1000 && bad == NULL; i++) {
+        snprintf(id, sizeof(id), "pod%u", i);
+
+        bad = router_put(&router, id, "127.0.0.1:7", 8, KVR_WORKER_API)
+              == KVR_OK ? wrong(id) : "it is refused";
+
+        (void) store(&router, id, 0, 100, 4);
+        (void) kvr_router_remove_worker(&router, id, strlen(id));
+        (void) kvr_router_tend(&router, now(), 1000);
+    }
+
+    ok(bad == NULL, "1000 workers with 8 ranks come and go by the API (%s)",
+       bad ? bad : id);
+
+    ok(registers("stays", 8) == KVR_OK && wrong("stays") == NULL,
+       "a member of Redis stays");
+
+    bad = NULL;
+
+    for (i = 0; i < 1000 && bad == NULL; i++) {
+        snprintf(id, sizeof(id), "member%u", i);
+
+        n = 1 + i % 88;
+        bad = registers(id, n) == KVR_OK ? wrong(id) : "it is refused";
+        bad = bad ? bad : wrong("stays");
+
+        (void) kvr_router_deregister(&router, id, strlen(id));
+    }
+
+    ok(bad == NULL, "1000 members of 1 to 88 ranks come and go beside it (%s)",
+       bad ? bad : id);
+}
+
+
+/* Tombstones give their places away last. */
+
+static void
+test_tombstones(void)
+{
+    char               id[32];
+    uint32_t           i;
+    kvr_worker_conf_t  conf;
+
+    (void) router_put(&router, "dead", "127.0.0.1:7", 96, KVR_WORKER_STATIC);
+    conf = worker(&router, "dead")->conf;
+    (void) kvr_router_remove_worker(&router, "dead", 4);
+
+    for (i = 0; i < 100; i++) {
+        snprintf(id, sizeof(id), "member%u", i);
+        (void) registers(id, 4);
+        (void) kvr_router_deregister(&router, id, strlen(id));
+    }
+
+    ok(kvr_router_put_worker(&router, &conf, KVR_WORKER_STATIC)
+       == KVR_DECLINED && registers("dead", 1) == KVR_DECLINED,
+       "who was deleted stays so, whoever else came and went");
+    is_u64(router.shards[0].fleet.zone->nworkers, 2,
+           "and these had one slot in turn");
+}
+
+
+/* Reserves at rank 0 of a worker. */
+
+static kvr_reservation_t
+reserves(const char *id)
+{
+    uint32_t           i, h;
+    kvr_reservation_t  r;
+
+    memset(&r, 0, sizeof(r));
+
+    if (kvr_router_find_worker(&router, id, strlen(id), &i) == KVR_OK
+        && kvr_router_find_holder(&router, i, 0, &h) == KVR_OK)
+    {
+        r.holder = h;
+        r.generation = kvr_router_worker(&router, i)->generation;
+        r.decode_blocks = 5;
+        kvr_load_reserve(&router.load, &r, now());
+    }
+
+    return r;
+}
+
+
+static uint64_t
+active(const kvr_reservation_t *r)
+{
+    kvr_load_row_t  row;
+
+    kvr_load_read(&router.load, r->holder, r->generation, &row);
+
+    return (uint64_t) (row.active * 1000 + row.decode_blocks);
+}
+
+
+static void
+test_late(void)
+{
+    uint32_t           before;
+    kvr_reservation_t  first, second, third, again;
+
+    before = router.shards[0].fleet.zone->max_holders;
+
+    (void) kvr_router_join(&router);
+
+    (void) router_put(&router, "first", "127.0.0.1:1", before, KVR_WORKER_API);
+    first = reserves("first");
+    (void) kvr_router_remove_worker(&router, "first", 5);
+
+    (void) router_put(&router, "second", "127.0.0.1:2", before,
+                      KVR_WORKER_API);
+    second = reserves("second");
+
+    ok(wrong("second") == NULL && second.holder == first.holder
+       && second.generation != first.generation,
+       "a holder goes to another worker, with another generation");
+
+    again = first;
+    kvr_load_release(&router.load, &first, now());
+    is_u64(active(&second), 1005, "a late release hits no successor");
+    kvr_load_reserve(&router.load, &again, now());
+    is_u64(active(&second), 1005, "nor does a late reservation");
+
+    (void) kvr_router_remove_worker(&router, "second", 6);
+    (void) router_put(&router, "first", "127.0.0.1:1", before, KVR_WORKER_API);
+    third = reserves("first");
+
+    ok(wrong("first") == NULL && third.holder == second.holder
+       && third.generation != again.generation,
+       "a worker that comes back has its holders with another generation");
+
+    kvr_load_release(&router.load, &again, now());
+    kvr_load_release(&router.load, &second, now());
+    is_u64(active(&third), 1005, "and nothing late hits it");
+
+    /* a live worker takes what was an older one's alone */
+
+    (void) kvr_router_remove_worker(&router, "first", 5);
+    (void) router_put(&router, "grows", "127.0.0.1:3", 1, KVR_WORKER_API);
+    (void) router_put(&router, "later", "127.0.0.1:4", 10, KVR_WORKER_API);
+    (void) kvr_router_remove_worker(&router, "later", 5);
+
+    ok(router_put(&router, "grows", "127.0.0.1:3", before - 10,
+                  KVR_WORKER_API) == KVR_OK && wrong("grows") == NULL,
+       "a worker grows into the holders of an older one");
+    ok(router_put(&router, "grows", "127.0.0.1:3", before - 9, KVR_WORKER_API)
+       == KVR_FULL, "but of no later one");
+}
+
+
+static void
+test_bounds(void)
+{
+    char      id[32], text[KVR_NO_ROOM];
+    uint32_t  i;
+
+    (void) router_put(&router, "wide", "127.0.0.1:1", 90, KVR_WORKER_API);
+
+    ok(router_put(&router, "more", "127.0.0.1:1", 8, KVR_WORKER_API)
+       == KVR_FULL, "a worker has no room for its ranks");
+    kvr_router_no_room(&router, "more", 4, text);
+    ok(strcmp(text, "all (worker, rank) pairs are taken: 96; raise "
+              "max_workers") == 0, "which is told: %s", text);
+
+    (void) kvr_router_remove_worker(&router, "wide", 4);
+
+    for (i = 0; i < 16; i++) {
+        snprintf(id, sizeof(id), "w%u", i);
+        (void) router_put(&router, id, "127.0.0.1:1", 1, KVR_WORKER_API);
+    }
+
+    ok(router_put(&router, "more", "127.0.0.1:1", 1, KVR_WORKER_API)
+       == KVR_FULL, "there is no room for a worker");
+    kvr_router_no_room(&router, "more", 4, text);
+    ok(strcmp(text, "all workers are taken: 16; raise max_workers") == 0,
+       "which is told, too: %s", text);
+}
+
+
+static void
+in_a_fresh_zone(void (*test)(void))
+{
+    fresh(&router);
+    test();
+    kvr_router_detach(&router);
+}
+
+
 int
 main(void)
 {
     for (kind = 0; kind < KVR_INDEX_KINDS; kind++) {
         note("%s", kvr_index_name(kind));
 
-        fresh(&router);
-        test_members();
-        kvr_router_detach(&router);
+        in_a_fresh_zone(test_members);
+        in_a_fresh_zone(test_places);
+        in_a_fresh_zone(test_tombstones);
+        in_a_fresh_zone(test_late);
+        in_a_fresh_zone(test_bounds);
     }
 
     return done();

@@ -393,7 +393,7 @@ test_ring(void)
        "of 40 workers 32 are asked for at a time, and all are answered");
     is_u64(kvr_router_workers(&router), kinds[0].params.max_workers,
            "the zone takes as many as it has room for");
-    ok(told_of("refused: no room for it in the zone"), "and says so");
+    ok(told_of("refused: all workers are taken"), "and says so");
 
     kvr_roll_begin(&roll, now_ms, UINT64_MAX);
     (void) kvr_roll_step(&roll, now_ms, &ask, &of);

@@ -324,6 +324,17 @@ generations(void)
        && s.samples[KVR_SPEED_SAMPLES - 1]
           == ((uint64_t) 8 << 56 | UINT64_C(1000) << 32 | 1000),
        "a counter that is full begins again, and the generation stays");
+
+    for (i = 0; i < KVR_SPEED_SAMPLES; i++) {
+        kvr_speed_add(&s, 9, 1000 + i * 300, 1000 + i * 300);
+    }
+
+    for (i = 0; i < KVR_SPEED_LEAST; i++) {
+        kvr_speed_add(&s, 9 + 256, 1000 + i * 300, 4 * (1000 + i * 300));
+    }
+
+    ok(near(kvr_speed_measured(&s, 9 + 256), 250000, 0.001),
+       "no samples are those of a worker 256 generations before");
 }
 
 
