@@ -164,9 +164,10 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile $(page) FORCE
 	         && echo "built: $@"; }
 
 
-# The same with sanitizers, for the tests, and what nginx has to preload for it:
-# build/asan.  What the module takes from pools is fenced, see fence.c.  nginx
-# copies strings of no bytes from NULL.
+## make module-asan the same with sanitizers, for the tests: build/asan
+
+# Beside it is what nginx has to preload.  What the module takes from pools is
+# fenced, see fence.c.  nginx copies strings of no bytes from NULL.
 
 FENCED      = $(SANITIZE) -fno-sanitize=nonnull-attribute \
               $(foreach f,palloc pnalloc pcalloc,-Dngx_$f=fenced_$f)
