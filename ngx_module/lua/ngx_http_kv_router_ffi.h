@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   26
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   27
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -253,6 +253,19 @@ typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
  */
 int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
     ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
+
+/*
+ * The request holds something, which Lua knows by that number, not 0, until
+ * ngx_http_kv_router_ffi_hold_given().  If the request ends before, its number
+ * is returned by ngx_http_kv_router_ffi_hold_ended(), once (0: there is none),
+ * and post(semaphore, 1) is called if hold_wakes() has set a semaphore.  NULL:
+ * out of memory.
+ */
+void *ngx_http_kv_router_ffi_hold(ngx_http_request_t *r, uint32_t number,
+    ngx_http_kv_router_sem_post_pt post);
+void ngx_http_kv_router_ffi_hold_wakes(void *hold, void *semaphore);
+void ngx_http_kv_router_ffi_hold_given(void *hold);
+uint32_t ngx_http_kv_router_ffi_hold_ended(void);
 
 /*
  * after ngx_http_kv_router_ffi_prompt(): a field of the JSON object that the

@@ -22,7 +22,9 @@ local function begin(conf)
     room, looks, done, requests = conf.room or 0, 0, {}, {}
 end
 
-local function go(request, ...)
+local go
+
+function go(request, ...)
     local alive, semaphore, seconds = coroutine.resume(request.co, ...)
 
     assert(alive, semaphore)
@@ -45,7 +47,7 @@ local function come(name, priority)
     local request = {}
 
     request.co = coroutine.create(function()
-        local asked = { priority = priority or 0 }
+        local asked = { priority = priority or 0, r = request }
         local place, why = gate:wait(nil, asked)
 
         while place do
@@ -103,6 +105,8 @@ end
 
 -- Its client left, nginx ended it.
 local function leave(request)
+    fake.gone(request)
+
     for i = 1, #requests do
         if requests[i] == request then
             table.remove(requests, i)
@@ -204,13 +208,63 @@ come("a")
 leave(come("gone"))
 leave(come("gone"))
 come("b")
-pass(1)
 come("c")
-is(ended(), "b full", "their places are for others after a while")
-is(gate:waiting(), 2, "and only theirs")
+come("d")
+is(ended(), "d full", "their places are for others at once")
+is(gate:waiting(), 3, "and only theirs")
 room = 2
 pass(1)
-is(ended(), "b full, a, c", "who waited before is before them")
+is(ended(), "d full, a, b", "who waited before is before them")
+
+begin {}
+
+local first, second = come("first"), come("second")
+
+come("third")
+leave(second)
+leave(first)
+room = 1
+pass(0.02)
+is(ended(), "third", "who follows those that are gone is woken")
+
+begin { queue = 1000 }
+
+local many, held = {}, fake.held()
+
+for i = 1, 1000 do
+    many[i] = come("w" .. i, i % 7)
+end
+
+local resumed = 0
+local resume = go
+
+go = function(...)
+    resumed = resumed + 1
+    return resume(...)
+end
+
+pass(1)
+ok(resumed <= 110, "only the first of many is ever woken")
+go = resume
+
+for i = 1, 1000, 3 do
+    leave(many[i])
+end
+
+room = 1000
+pass(1)
+is(#done, 666, "a third is gone, the others are let in")
+
+local sorted = true
+
+for i = 2, #done do
+    local a, b = tonumber(done[i - 1]:sub(2)), tonumber(done[i]:sub(2))
+
+    sorted = sorted and (a % 7 < b % 7 or a % 7 == b % 7 and a < b)
+end
+
+ok(sorted, "by priority, then in the order of their coming")
+is(fake.held(), held, "and nothing is held any more")
 
 begin {}
 come("a")

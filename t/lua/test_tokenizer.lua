@@ -259,7 +259,8 @@ local PLAIN = { headers = "", key = "" }
 
 -- Posts to that engine over a socket; returns the status, or what is wrong.
 local function post(s, engine, opts)
-    local o = { timeout = 1000, limit = 100, engine = engine or PLAIN }
+    local o = { timeout = 1000, limit = 100, engine = engine or PLAIN,
+                r = fake.r }
 
     for key, value in pairs(opts or {}) do
         o[key] = value
@@ -410,11 +411,11 @@ for name, number in pairs(WHY) do
 end
 
 -- What becomes of a body: its ids, or why there are none, and a sentence.
-local function ask(t, body, form, list)
+local function ask(t, body, form, list, r)
     fake.body = body
 
     local entry, why, err, field = t:tokenize({
-        r = fake.r, zone = fake.r, form = form or "completions",
+        r = r or fake.r, zone = fake.r, form = form or "completions",
         request = request.new(fake.r), found = list or fleet, random = draw,
         engine = engines.engine(),
     })
@@ -584,9 +585,9 @@ local function waiting(answer)
 end
 
 -- Asks in a thread of its own: the thread, and what it waits for or has.
-local function start(asker, body, list)
+local function start(asker, body, list, r)
     local thread = coroutine.create(function()
-        return ask(asker, body, "completions", list)
+        return ask(asker, body, "completions", list, r)
     end)
     local _, got, seconds = coroutine.resume(thread)
 
@@ -653,23 +654,18 @@ local wide = fake.match(big)
 
 for i = 1, 64 do
     sockets(waiting())
-    started[i] = start(t, '{"prompt":"wide ' .. i .. '"}', wide)
+    started[i] = { i }
+    start(t, '{"prompt":"wide ' .. i .. '"}', wide, started[i])
 end
 
 is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
    "a 65th question of a process: it is busy")
 
 -- the requests that ask are killed
-fake.time = fake.time + 5
-is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
-   "questions whose time is just over are still there")
-fake.time = fake.time + 2
-sockets(sock.new(ANSWER))
-is(ask(t, '{"prompt":"wide"}', "completions", wide), "5 6 7",
-   "but not for ever: their requests may have been killed")
+local before = fake.held() - 2 * 64
 
 for i = 1, 64 do
-    resume(started[i])
+    fake.gone(started[i])
 end
 
 for i = 1, 64 do
@@ -678,11 +674,47 @@ for i = 1, 64 do
 end
 
 is(ask(t, '{"prompt":"again"}', "completions", wide), "busy",
-   "and what they did at last is not counted twice")
+   "requests that end while they ask give their questions back, once")
 
 for i = 1, 64 do
-    resume(started[i])
+    is(resume(started[i]), "5 6 7", "question " .. i .. " in such a place")
 end
+
+-- four of one engine: no other is asked
+local one = fake.match { {} }
+
+for i = 1, 4 do
+    sockets(waiting())
+    start(t, '{"prompt":"one ' .. i .. '"}', one, started)
+end
+
+is(ask(t, '{"prompt":"one"}', "completions", one), "busy", "a busy engine")
+fake.gone(started)
+sockets(sock.new(ANSWER))
+is(ask(t, '{"prompt":"one"}', "completions", one), "5 6 7",
+   "is not busy when the requests that ask it have ended")
+is(fake.held(), before, "and nothing of them is held")
+
+-- others wait for the question of a request that ends
+local asker, waiter, third = {}, {}, {}
+local next_one, last_one
+
+sockets(waiting())
+start(t, '{"prompt":"left"}', nil, asker)
+start(t, '{"prompt":"left"}', nil, waiter)
+next_one, sema = start(t, '{"prompt":"left"}', nil, third)
+last_one = start(t, '{"prompt":"left"}')
+fake.gone(waiter)
+fake.gone(asker)
+is(sema:count(), 1, "when a request ends, one that waits for it is woken")
+sockets(waiting())
+is(resume(next_one, true), "engine", "and asks the engine itself")
+is(type(resume(last_one, true)), "table", "the others wait for that one then")
+is(resume(next_one), "5 6 7", "which has an answer")
+is(resume(last_one, true), "5 6 7", "for all of them")
+is(fake.held(), before, "and nothing is held afterwards")
+
+is(next((pools(1))), "h:1 0", "the places of connections are free as well")
 
 -- the bound of those that wait
 sockets(waiting())

@@ -5,6 +5,7 @@ import http.client
 import http.server
 import json
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -50,6 +51,8 @@ http {{
         patient = new("main", {{ tokenizer_timeout = 600,
             policy_conf = {{ in_flight = false }} }})
         hasty = new("main")
+        queued = new("main", {{ tokenizer = "none", queue = 100,
+            queue_timeout = 600 }})
     }}
 
     upstream engines {{
@@ -72,6 +75,21 @@ http {{
             proxy_pass  {scheme}://engines;
         }}
 
+        location /left/v1/ {{
+            lua_check_client_abort  on;
+            access_by_lua_block  {{ patient:access() }}
+            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            proxy_pass  {scheme}://engines;
+        }}
+
+        location /queued/v1/ {{
+            lua_check_client_abort  on;
+            access_by_lua_block  {{ queued:access() }}
+            log_by_lua_block     {{ queued:log() }}
+            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            proxy_pass  {scheme}://engines;
+        }}
+
         location = /status {{
             kv_router_status  main;
         }}
@@ -88,7 +106,8 @@ class Engine:
         self.questions = 0
         self.running = self.most = 0    # questions at the same time
         self.most_at = 0                # of them at one address
-        self.mode = "answer"            # or "hold", "drip", "cut"
+        self.served = 0                 # requests that were routed here
+        self.mode = "answer"            # or "hold", "drip", "cut", "serve"
         self.asked = []                 # paths, by the router itself
         self._at = {}
         self._lock = threading.Lock()
@@ -147,6 +166,10 @@ class Engine:
         text = http_.rfile.read(int(http_.headers["Content-Length"]))
         field = IDS.get(http_.path)
         if field is None:
+            if self.mode == "serve" and "render" not in http_.path:
+                with self._lock:
+                    self.served += 1
+                self._go.wait(PATIENCE)
             self._answer(http_, 404 if "render" in http_.path else 200, "{}")
             return
         body = json.dumps({field: list(range(9))})
@@ -208,7 +231,7 @@ class Router:
     """nginx in a directory of its own."""
 
     def __init__(self, directory, engine, conf="", trust="", tls=False,
-                 addresses=1):
+                 addresses=1, worker=""):
         self.port = free_port()
         self._directory = directory
         directory.mkdir()
@@ -216,7 +239,7 @@ class Router:
             module=MODULE, lua=ROOT / "lua", port=self.port,
             user="user  root;" if os.geteuid() == 0 else "",
             workers="\n".join(
-                f"    kv_router_worker  main w{i} 127.0.0.{i}:{engine.port} events=on;"
+                f"    kv_router_worker  main w{i} 127.0.0.{i}:{engine.port} events=on{worker};"
                 for i in range(1, addresses + 1)),
             engine=conf, trust=trust, scheme="https" if tls else "http"))
         self._nginx = Process("nginx", [
@@ -256,11 +279,19 @@ class Router:
         answer.read()
         return answer.getheader("x-route")
 
-    def crowd(self, prompts):
+    def begin(self, prompt, path):
+        """A client that has sent a request, and may leave."""
+        body = json.dumps({"prompt": prompt})
+        client = socket.create_connection(("127.0.0.1", self.port))
+        client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                       f"{len(body)}\r\n\r\n{body}".encode())
+        return client
+
+    def crowd(self, prompts, path="/v1/completions"):
         """Asks for all of them at the same time: threads, and what each got."""
         got = []
         threads = [threading.Thread(
-            target=lambda prompt=prompt: got.append(self.ask(prompt)))
+            target=lambda prompt=prompt: got.append(self.ask(prompt, path)))
             for prompt in prompts]
         for thread in threads:
             thread.start()
@@ -401,6 +432,72 @@ def equal_questions():
     engine.close()
 
 
+def clients_that_leave():
+    """clients that leave while an engine is asked hold none of its places"""
+    engine = Engine()
+    with Router(at.directory / "left", engine) as router:
+        router.probed()
+        for turn in range(3):
+            engine.hold()
+            clients = [router.begin(f"left {turn} {i}", "/left/v1/completions")
+                       for i in range(4)]
+            wait_until("all are asked", lambda: engine.questions == 4)
+            assert router.ask("one more") == "load busy"
+            for client in clients:
+                client.close()
+            engine.mode = "answer"
+            wait_until("the engine is asked again", lambda turn=turn:
+                       router.ask(f"after {turn}") == "render no overlap")
+            engine.release()
+    engine.close()
+
+
+def askers_that_leave():
+    """when who asks leaves, another one that waits for the answer asks"""
+    engine = Engine()
+    with Router(at.directory / "asker", engine) as router:
+        router.probed()
+        engine.hold()
+        client = router.begin("the same", "/left/v1/completions")
+        wait_until("it is asked", lambda: engine.questions == 1)
+        threads, got = router.crowd(["the same"] * 10)
+        wait_until("they wait", lambda:
+                   router.status()["questions"]["joined"] == 10)
+        client.close()
+        wait_until("it is asked again", lambda: engine.questions == 2)
+        engine.release()
+        join(threads)
+        assert got == ["render no overlap"] * 10, got
+        assert engine.questions == 2, engine.questions
+    engine.close()
+
+
+def waiters_that_leave():
+    """clients that leave the queue hold nobody up"""
+    engine = Engine()
+    with Router(at.directory / "queue", engine,
+                worker=" max_active=1") as router:
+        router.probed()
+        engine.hold("serve")
+        threads, got = router.crowd([[1, 2]], "/queued/v1/completions")
+        wait_until("it is served", lambda: engine.served == 1)
+        left = []
+        for n in range(1, 31):
+            left.append(router.begin([1, n], "/queued/v1/completions"))
+            wait_until("it waits", lambda n=n:
+                       router.status()["waiting"] == n)
+        more, got2 = router.crowd([[3, 4]] * 3, "/queued/v1/completions")
+        wait_until("they wait", lambda: router.status()["waiting"] == 33)
+        for client in left[5:] + left[:5]:
+            client.close()
+        wait_until("they have left", lambda: router.status()["waiting"] == 3)
+        engine.release()
+        join(threads + more)
+        assert len(got + got2) == 4, (got, got2)
+        assert router.status()["waiting"] == 0
+    engine.close()
+
+
 def slow_engines():
     """an answer that drips or does not come is over with the budget"""
     engine = Engine()
@@ -423,7 +520,8 @@ def main():
         sys.exit(at.run([
             engines_with_tls, certificates_of_others, untrusted_certificates,
             four_questions_to_an_engine, sixty_four_questions_of_a_process,
-            equal_questions, slow_engines]))
+            equal_questions, clients_that_leave, askers_that_leave,
+            waiters_that_leave, slow_engines]))
 
 
 if __name__ == "__main__":

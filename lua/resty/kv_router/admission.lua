@@ -19,13 +19,16 @@
 -- priority (the smallest number first, as vLLM has it), then of their coming.
 -- Room is made by other processes too, so the first of the queue looks for it
 -- every 10 ms, and right after a request of this process has ended.  The
--- others look at their places only.  A request which finds no room while others
--- wait lines up among them.
+-- others sleep until they are the first.  A request which finds no room while
+-- others wait lines up among them.
 
 
+local held = require "resty.kv_router.held"
 local semaphore = require "ngx.semaphore"
 
+local floor = math.floor
 local insert = table.insert
+local max = math.max
 local new_semaphore = semaphore.new
 local now = ngx.now
 local remove = table.remove
@@ -38,106 +41,88 @@ local mt = { __index = _M }
 
 
 local LOOK = 0.01                -- seconds between two looks of the first
-local SLEEP = 0.1                -- and of the others, at their places
-local LOST = 0.5                 -- one that did not look for so long is gone:
-                                 -- its client has left
 
 
 -- conf: queue (requests that may wait in this process; 0: none does),
 -- queue_timeout (seconds).
 function _M.new(conf)
     return setmetatable({ size = conf.queue, timeout = conf.queue_timeout,
-                          waiters = {}, pruned = 0 }, mt)
+                          waiters = {}, come = 0 }, mt)
 end
 
 
-local function place_of(waiters, waiter)
-    for i = 1, #waiters do
-        if waiters[i] == waiter then
-            return i
+-- Where a place is in the queue, or is to be.
+local function position(waiters, place)
+    local low, high = 1, #waiters + 1
+
+    while low < high do
+        local middle = floor((low + high) / 2)
+        local other = waiters[middle]
+
+        if other.priority < place.priority
+           or other.priority == place.priority and other.number < place.number
+        then
+            low = middle + 1
+        else
+            high = middle
         end
     end
 
-    return nil
+    return low
 end
 
 
--- The next one is the first, and is told.
-local function wake(self)
-    local first = self.waiters[1]
+-- If the request at i ends, the next one is woken.
+local function link(waiters, i)
+    local place, following = waiters[i], waiters[i + 1]
 
-    if first then
-        first.semaphore:post(1)
+    if place then
+        held.wakes(place.hold, following and following.semaphore)
     end
 end
 
 
--- Who is the first by now: those that are gone make room for others.
-local function first_of(self)
+-- Takes a place out of its queue; the next one is the first, and is told.
+local function leave_queue(place)
+    local waiters = place.waiters
+    local i = position(waiters, place)
+
+    remove(waiters, i)
+    link(waiters, i - 1)
+    place.hold = nil
+
+    if i == 1 and waiters[1] then
+        waiters[1].semaphore:post(1)
+    end
+end
+
+
+local function line_up(self, place, request)
     local waiters = self.waiters
 
-    while waiters[1] and waiters[1].looked + LOST < now() do
-        remove(waiters, 1)
-    end
+    place.priority = request.priority
+    place.semaphore = place.semaphore or new_semaphore(0)
+    place.hold = held.take(request.r, leave_queue, place)
 
-    return waiters[1]
-end
+    local i = position(waiters, place)
 
-
--- Is there no place, even without all those that are gone?
-local function full(self)
-    local waiters = self.waiters
-
-    if #waiters >= self.size and self.pruned + LOST < now() then
-        self.pruned = now()
-
-        for i = #waiters, 1, -1 do
-            if waiters[i].looked + LOST < now() then
-                remove(waiters, i)
-            end
-        end
-    end
-
-    return #waiters >= self.size
-end
-
-
-local function line_up(self, waiter)
-    local waiters = self.waiters
-    local i = #waiters + 1
-
-    while i > 1 and (waiters[i - 1].priority > waiter.priority
-                     or waiters[i - 1].priority == waiter.priority
-                        and waiters[i - 1].since > waiter.since)
-    do
-        i = i - 1
-    end
-
-    insert(waiters, i, waiter)
+    insert(waiters, i, place)
+    link(waiters, i - 1)
+    link(waiters, i)
 end
 
 
 -- Ends a wait: the request has found room, or gives up.  place: that of wait(),
 -- or nil: the request has not waited.
-function _M.leave(self, place)
+function _M.leave(_, place)
     if not place then
         return
     end
 
     place.waits = false
 
-    if place.lined then
-        local i = place_of(self.waiters, place)
-
-        place.lined = false
-
-        if i then
-            remove(self.waiters, i)
-        end
-
-        if i == 1 then
-            wake(self)
-        end
+    if place.hold then
+        held.give(place.hold)
     end
 end
 
@@ -147,35 +132,36 @@ end
 -- too: so it keeps its turn and the end of its time.  The first call of a wait
 -- returns at once when nobody waits.  Returns nil and "full" when no more may
 -- wait, nil and "timeout" when no room came in time; otherwise leave() must be
--- called in the end.  request.priority is read when the request lines up.
+-- called in the end.  request: its r, and priority, which is read when the request
+-- lines up.
 -- Yields.
 function _M.wait(self, place, request)
+    local waiters = self.waiters
+
     update_time()
+    held.sweep()
 
     if not place then
-        place = { since = now() }
+        self.come = self.come + 1
+        place = { since = now(), number = self.come, waiters = waiters }
     end
 
     if not place.waits then
         place.waits = true
 
-        if not first_of(self) then
+        if #waiters == 0 then
             return place
         end
     end
 
     local deadline = place.since + self.timeout
 
-    if not place.lined then
-        if full(self) then
+    if not place.hold then
+        if #waiters >= self.size then
             return nil, "full"
         end
 
-        place.lined = true
-        place.looked = now()
-        place.priority = request.priority
-        place.semaphore = place.semaphore or new_semaphore(0)
-        line_up(self, place)
+        line_up(self, place, request)
 
     elseif now() >= deadline then
         _M.leave(self, place)
@@ -183,17 +169,13 @@ function _M.wait(self, place, request)
     end
 
     repeat
-        place.semaphore:wait(first_of(self) == place and LOOK or SLEEP)
+        place.semaphore:wait(waiters[1] == place and LOOK
+                             or max(deadline - now(), LOOK))
         update_time()
-        place.looked = now()
+        held.sweep()
 
-        if first_of(self) == place then
+        if waiters[1] == place then
             return place
-        end
-
-        -- it was taken for gone, on a machine that stood still
-        if not place_of(self.waiters, place) then
-            line_up(self, place)
         end
     until now() >= deadline
 
@@ -205,6 +187,8 @@ end
 
 -- A request of this process has ended.
 function _M.ended(self)
+    held.sweep()
+
     local first = self.waiters[1]
 
     if first and first.semaphore:count() <= 0 then
@@ -215,6 +199,8 @@ end
 
 -- How many wait.
 function _M.waiting(self)
+    held.sweep()
+
     return #self.waiters
 end
 

@@ -13,10 +13,12 @@
 --                      it is there
 --     limit            bytes of the answer's body
 --     headers          lines, each with its end, if there are any
+--     r                the request that asks: of post() alone
 --     engine           how the engines of the zone are talked to: engine() of
 --                      resty.kv_router.engines
 
 
+local held = require "resty.kv_router.held"
 local lib = require "resty.kv_router.ffi"
 
 local concat = table.concat
@@ -313,6 +315,8 @@ local places = {}
 
 
 local function take_place(key)
+    held.sweep()
+
     local at = places[key]
 
     if not at then
@@ -332,16 +336,18 @@ local function take_place(key)
 
     at.used = at.used + 1
 
-    return at, place
+    return { key = key, at = at, number = place }
 end
 
 
-local function give_place(key, at, place)
-    at.free[#at.free + 1] = place
+local function give_place(place)
+    local at = place.at
+
+    at.free[#at.free + 1] = place.number
     at.used = at.used - 1
 
-    if at.used == 0 and places[key] == at then
-        places[key] = nil
+    if at.used == 0 and places[place.key] == at then
+        places[place.key] = nil
     end
 end
 
@@ -435,8 +441,9 @@ end
 -- meanwhile: then another one is taken.
 function _M.post(sock, address, path, body, opts)
     local key = opts.engine.key .. address
-    local at, place = take_place(key)
-    local pool = key .. " " .. min(floor(place / POOL), POOLS - 1)
+    local place = take_place(key)
+    local hold = held.take(opts.r, give_place, place)
+    local pool = key .. " " .. min(floor(place.number / POOL), POOLS - 1)
     local status, answer, kept
 
     for _ = 0, POOL do
@@ -447,7 +454,7 @@ function _M.post(sock, address, path, body, opts)
         end
     end
 
-    give_place(key, at, place)
+    held.give(hold)
 
     return status, answer
 end

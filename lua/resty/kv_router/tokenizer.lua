@@ -16,6 +16,7 @@
 
 
 local engines = require "resty.kv_router.engines"
+local held = require "resty.kv_router.held"
 local http = require "resty.kv_router.http"
 local least = require "resty.kv_router.policy.least_loaded".least
 local lib = require "resty.kv_router.ffi"
@@ -31,7 +32,6 @@ local count = engines.question
 local find = string.find
 local ipairs = ipairs
 local new_socket = ngx.socket.tcp
-local pairs = pairs
 local pcall = pcall
 local setmetatable = setmetatable
 local sub = string.sub
@@ -57,8 +57,6 @@ local MAX_WAITING = 256
 -- The budget in microseconds: for the round trip, and for each byte of the body.
 local BUDGET = 50000
 local BUDGET_BYTE = 2
-
-local LATE = 1e6                 -- after which a question is taken for dead
 
 
 -- The rungs of a setting, the best one first.
@@ -140,24 +138,10 @@ _M.cache = new_cache
 -- ---- questions on their way -------------------------------------------------
 
 -- Of this process, whatever router asks: by the digest of the question, and how
--- many there are at each address.  A question is taken out by the request that
--- asks it, in any case but one: if that request is killed.  So each question has
--- a deadline.
+-- many there are at each address.
 local asked = {}
 local at_address = {}
 local nasked = 0
-
-
-local function begin(key, address, deadline)
-    local q = { key = key, address = address, deadline = deadline,
-                sema = new_semaphore(0), waiting = 0 }
-
-    asked[key] = q
-    at_address[address] = (at_address[address] or 0) + 1
-    nasked = nasked + 1
-
-    return q
-end
 
 
 local function leave_address(q)
@@ -167,18 +151,11 @@ local function leave_address(q)
 end
 
 
+-- The question was answered, or the request that asked it has ended.
 local function finish(q)
-    if q.done then
-        return
-    end
-
-    q.done = true
     nasked = nasked - 1
     leave_address(q)
-
-    if asked[q.key] == q then
-        asked[q.key] = nil
-    end
+    asked[q.key] = nil
 
     if q.waiting > 0 then
         q.sema:post(q.waiting)
@@ -186,20 +163,18 @@ local function finish(q)
 end
 
 
--- Takes out the questions whose requests were killed.
-local function sweep(now)
-    local dead = {}
+local function begin(r, key, address, deadline)
+    local q = { key = key, address = address, deadline = deadline,
+                sema = new_semaphore(0), waiting = 0 }
 
-    for _, q in pairs(asked) do
-        if now > q.deadline + LATE then
-            dead[#dead + 1] = q
-        end
-    end
+    q.hold = held.take(r, finish, q)
+    held.wakes(q.hold, q.sema)
 
-    for _, q in ipairs(dead) do
-        q.why = WHY.BUDGET
-        finish(q)
-    end
+    asked[key] = q
+    at_address[address] = (at_address[address] or 0) + 1
+    nasked = nasked + 1
+
+    return q
 end
 
 
@@ -239,6 +214,8 @@ end
 local function choose(self, job)
     local found = job.found
     local why = WHY.NO_RUNG
+
+    held.sweep()
 
     for _, rung in ipairs(self.rungs) do
         local able = {}
@@ -291,7 +268,7 @@ end
 -- accepted.  Returns the answer, or nil, one of WHY and a sentence.
 local function ask(q, job, chosen, path, question)
     local opts = { timeout = 3.6e6, deadline = q.deadline, limit = MAX_ANSWER,
-                   engine = job.engine }
+                   engine = job.engine, r = job.r }
     local err, why
 
     for i, c in ipairs(chosen) do
@@ -344,20 +321,28 @@ local function answered(q, job, chosen, path, question)
 end
 
 
--- Waits for a question of another request.
-local function join(q, deadline, zone)
+local function wait_no_more(q)
+    q.waiting = q.waiting - 1
+end
+
+
+-- Waits for a question of another request; nil alone: that request has ended.
+local function join(q, deadline, job)
     if q.waiting >= MAX_WAITING then
         return nil, WHY.BUSY
     end
 
-    count(zone, QUESTION.joined)
+    local hold = held.take(job.r, wait_no_more, q)
+
+    count(job.zone, QUESTION.joined)
     q.waiting = q.waiting + 1
 
     local ok = q.sema:wait((deadline - lib.now_us()) / 1e6)
 
-    if not ok then
-        q.waiting = q.waiting - 1
+    held.give(hold)
+    held.sweep()
 
+    if not ok then
         return nil, WHY.BUDGET
     end
 
@@ -368,7 +353,7 @@ end
 
 local function lead(self, key, job, chosen, path, question, deadline)
     local zone = job.zone
-    local q = begin(key, chosen[1].address, deadline)
+    local q = begin(job.r, key, chosen[1].address, deadline)
 
     count(zone, QUESTION.asked)
 
@@ -386,7 +371,7 @@ local function lead(self, key, job, chosen, path, question, deadline)
 
     q.entry = entry
     q.why = why
-    finish(q)
+    held.give(q.hold)
 
     return entry, why, err
 end
@@ -394,11 +379,11 @@ end
 
 -- The answer to a question: kept, asked by another request, or asked now.
 local function entry_for(self, job, chosen, path, question)
-    local now = lib.now_us()
-    local deadline = now + (self.timeout
-                            or BUDGET + BUDGET_BYTE * #question)
+    local deadline = lib.now_us() + (self.timeout
+                                     or BUDGET + BUDGET_BYTE * #question)
     local key = engines.digest(path .. question)
     local entry = self.cache:get(key)
+    local why
 
     if entry then
         count(job.zone, QUESTION.kept)
@@ -406,17 +391,15 @@ local function entry_for(self, job, chosen, path, question)
         return entry
     end
 
-    local q = asked[key]
+    while asked[key] do
+        entry, why = join(asked[key], deadline, job)
 
-    if q and now <= q.deadline then
-        return join(q, deadline, job.zone)
+        if entry or why then
+            return entry, why
+        end
     end
 
-    if q or nasked >= MAX_QUESTIONS then
-        sweep(now)
-    end
-
-    if nasked >= MAX_QUESTIONS or asked[key] then
+    if nasked >= MAX_QUESTIONS then
         return nil, WHY.BUSY
     end
 

@@ -111,7 +111,13 @@ function sema:count()
 end
 
 package.loaded["ngx.semaphore"] = {
-    new = function(n) return setmetatable({ n = n }, sema) end,
+    new = function(n)
+        local made = setmetatable({ n = n }, sema)
+
+        made.sem = made
+
+        return made
+    end,
 }
 
 
@@ -160,6 +166,59 @@ function _M.c.defined()
     return 1
 end
 
+-- what requests hold, and what those held that have ended
+local live, ended = {}, {}
+
+function _M.c.hold(r, number)
+    local hold = { r = r, number = number }
+
+    live[#live + 1] = hold
+
+    return hold
+end
+
+function _M.c.hold_wakes(hold, semaphore)
+    hold.semaphore = semaphore
+end
+
+local function out_of(list, hold)
+    for i = 1, #list do
+        if list[i] == hold then
+            return table.remove(list, i)
+        end
+    end
+end
+
+function _M.c.hold_given(hold)
+    assert(out_of(live, hold), "what is given back is held")
+end
+
+function _M.c.hold_ended()
+    local hold = table.remove(ended, 1)
+
+    return hold and hold.number or 0
+end
+
+-- The request ends while it waits: its coroutine is not resumed any more.
+function _M.gone(r)
+    for i = #live, 1, -1 do
+        local hold = live[i]
+
+        if hold.r == r then
+            ended[#ended + 1] = table.remove(live, i)
+
+            if hold.semaphore then
+                hold.semaphore:post(1)
+            end
+        end
+    end
+end
+
+-- How many are held.
+function _M.held()
+    return #live
+end
+
 -- for the status alone
 function _M.c.policy() end
 function _M.c.not_made() end
@@ -192,6 +251,10 @@ end
 
 ffi.C = setmetatable({}, {
     __index = function(_, name)
+        if name == "ngx_http_lua_ffi_sema_post" then
+            return ffi.cast("void *", 0)
+        end
+
         local f = _M.c[name:match("^ngx_http_kv_router_ffi_(.*)$")]
 
         return f or error("missing symbol " .. name)
