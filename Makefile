@@ -164,6 +164,28 @@ $(BUILD)/$(MODULE).so: $(BUILD)/nginx/Makefile $(page) FORCE
 	         && echo "built: $@"; }
 
 
+## make module-asan the same with sanitizers, for the tests: build/asan
+
+# Beside it is what nginx has to preload.  What the module takes from pools is
+# fenced, see fence.c.  nginx copies strings of no bytes from NULL.
+
+FENCED      = $(SANITIZE) -fno-sanitize=nonnull-attribute \
+              $(foreach f,palloc pnalloc pcalloc,-Dngx_$f=fenced_$f)
+
+.PHONY: module-asan
+
+module-asan: $(BUILD)/asan/fence.so
+	@ASAN_OPTIONS=detect_leaks=0 $(MAKE) --no-print-directory module \
+	    BUILD='$(BUILD)/asan' CFLAGS='$(CFLAGS) $(FENCED)'
+
+$(BUILD)/asan/fence.so: t/system/fence.c $(BUILD)/flags-asan | deps-build
+	@mkdir -p $(@D)
+	@echo "  LD      $@"
+	$(Q)$(CC) $(KVR_CFLAGS) $(SANITIZE) -shared -o $@ $<
+	$(Q)for name in asan ubsan; do $(CC) -print-file-name=lib$$name.so; done \
+	    > $(@D)/preload
+
+
 ## make lib         build/libkvr.so and build/libkvr.a: src/ without nginx
 
 lib: $(BUILD)/libkvr.so $(BUILD)/libkvr.a $(BUILD)/libkvr_simulate.so
@@ -334,7 +356,7 @@ tsan: $(threaded)
 ## make check       all tests; T="FILE..." runs only these, V=1 shows more
 
 check: deps-check all unit $(threaded) $(BUILD)/fuzz/seeds \
-       $(BUILD)/kv-relay-asan $(preloaded)
+       $(BUILD)/kv-relay-asan module-asan $(preloaded)
 	@t/run $(if $(V),-v) --build $(BUILD) $(T)
 
 
@@ -399,7 +421,7 @@ $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 # A tenth of the time for each fuzz target.
 
-soak: deps-check deps-fuzz all unit $(threaded) $(preloaded) \
+soak: deps-check deps-fuzz all unit $(threaded) module-asan $(preloaded) \
       $(targets:%=$(BUILD)/fuzz/fuzz_%)
 	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
 	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
