@@ -4,7 +4,7 @@
 """What routers make a request cost: plain nginx, ours, and two others.
 
     rivals.py [--build DIR] [--lua DIR] [--model DIR] [--seconds N]
-              [--rounds N] [--perf]
+              [--rounds N] [--perf] [--only WORD] [--ours]
 
 CPU time of the router, in microseconds a request, as the scheduler counts it,
 with 16 connections that are always busy: the median of the rounds, the routers
@@ -16,16 +16,20 @@ virtual environment below DIR/bench-rivals; one that can't be installed, or
 does not answer, is skipped with a word.  Both route by their own policy
 "cache_aware", a tree of texts: vllm-router needs an engine that publishes
 events for a better one.  sglang-router takes token ids by /generate only.
-The form "local" has the ids by the model of the zone, --model, in English
-prose; its own is small, so that a text has more tokens than by a large one.
+The chats of prose, code and Chinese have their ids by the model of the zone,
+--model; its own is small, so that a text has more tokens than by a large one.
+A new chat begins with words that no other has; an extending one is a chat that
+was there before with one answer and one question more.
 
 One run prints one line of JSON a figure, as run.py reads them.  With --perf
 no other router is started, and the run prints where plain nginx and ours spend
 the time: samples of "perf record -e cpu-clock", as shares of the CPU time.
+--only measures the forms with this in their names, --ours no other router.
 """
 
 import argparse
 import collections
+import glob
 import json
 import os
 import random
@@ -48,14 +52,29 @@ import rival_routers as others      # of the demo               # noqa: E402
 
 ENGINES = 4
 CONNECTIONS = 16
+FEW = 4                         # of chats by the model: nginx encodes 8 at once,
+                                # and routes more than these by load
 PROMPTS = 64                    # of each form
 CHAT = 16 << 10                 # bytes of a chat
 CHAT_IDS = 4096                 # that the stub makes of any chat
 START_SECONDS = 40
 WARM_SECONDS = 0.5              # of each router and form, before the rounds
+BEFORE = '.before'              # a file's of requests that are extended
 MARK = '#' * 16                 # made a number by load/load.c
 
-PROSE = 'chat of 16 KB, local'
+LONG = 470 << 10                # of an agent's chat
+LONG_PROMPTS = 4
+SENTENCE = 16                   # Chinese characters
+EXTENDING, NEW = 'extending', 'new'
+CHATS = tuple((kind, size, turn) for size in (CHAT, LONG)
+              for turn in (NEW, EXTENDING)
+              for kind in ('prose', 'code', 'Chinese'))
+
+
+def chat_form(kind, size, turn):
+    """The name of a form of chats."""
+    return 'chat of %d KB, %s, %s' % (size >> 10, kind, turn)
+
 
 # forms: name, path, path at sglang-router, where ours gets it
 FORMS = (
@@ -63,8 +82,9 @@ FORMS = (
     ('512 ids', '/v1/completions', '/generate', 'by ids'),
     ('chat of 16 KB by load', '/v1/chat/completions', None, 'by ids'),
     ('chat of 16 KB by tokenizer', '/v1/chat/completions', None, 'by text'),
-    (PROSE, '/v1/chat/completions', None, 'local'),
-)
+) + tuple((chat_form(*chat), '/v1/chat/completions', None, 'local')
+          for chat in CHATS)
+LOCAL = {name for name, *_, where in FORMS if where == 'local'}
 
 ROUTER = '''
 load_module {modules}/ndk_http_module.so;
@@ -327,6 +347,8 @@ def write_requests(path, uri, bodies):
     """The requests of a form, as load/load.c reads them."""
     with open(path, 'wb') as f:
         for body in bodies:
+            body = json.dumps(body, separators=(',', ':'),
+                              ensure_ascii=False).encode()
             request = ('POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: '
                        'application/json\r\nContent-Length: %d\r\n\r\n'
                        % (uri, len(body))).encode() + body
@@ -353,18 +375,50 @@ def make_bodies(rng):
             {'role': 'system', 'content': 'Answer in one word.'},
             {'role': 'user', 'content': text + ' ' + MARK}]}
         chats.append((None, body, body))
-    for name, *_ in FORMS[2:]:
+    for name, *_ in FORMS[2:4]:
         found[name] = chats
-    with open(os.path.join(HERE, '../docs/operations.md'), encoding='utf-8') as f:
-        prose = f.read()
-    found[PROSE] = []
-    for _ in range(PROMPTS):
-        at = rng.randrange(len(prose) - CHAT)
-        body = {'model': 'bench', 'messages': [
-            {'role': 'system', 'content': 'Answer in one word.'},
-            {'role': 'user', 'content': prose[at:at + CHAT - 400] + MARK}]}
-        found[PROSE].append((None, body, body))
+    texts = sources(rng)
+    for kind, size, turn in CHATS:
+        found[chat_form(kind, size, turn)] = [
+            (None, body, body) for body in (
+                long_chat(rng, texts[kind], size, turn)
+                for _ in range(LONG_PROMPTS if size == LONG else PROMPTS))]
     return found
+
+
+def sources(rng):
+    """{kind: a text of more than LONG bytes}."""
+    def read(pattern):
+        text = ''
+        for path in sorted(glob.glob(os.path.join(HERE, os.pardir, pattern))):
+            with open(path, encoding='utf-8') as f:
+                text += f.read()
+        return text * (LONG // len(text) + 1)
+
+    common = [chr(0x4e00 + rng.randrange(20000)) for _ in range(2000)]
+    chinese = ''.join(
+        ''.join(rng.choices(common, k=SENTENCE)) + rng.choice('\uff0c\u3002')
+        for _ in range(LONG // SENTENCE))
+    return {'prose': read('docs/*.md'), 'code': read('src/*/*.c'),
+            'Chinese': chinese}
+
+
+def long_chat(rng, text, size, turn):
+    """A chat of so many bytes in JSON; the mark is in its first message, or,
+    of an extending one, in its last one."""
+    messages, each = [], 4096
+    at = rng.randrange(len(text) - size // 3)
+    if turn == NEW:
+        messages.append({'role': 'system', 'content': MARK})
+    while size > 0:
+        piece = text[at:at + each]
+        at = (at + each) % (len(text) - each)
+        messages += [{'role': 'user', 'content': piece[:each // 4]},
+                     {'role': 'assistant', 'content': piece[each // 4:]}]
+        size -= len(json.dumps(piece, ensure_ascii=False).encode())
+    messages.append({'role': 'user', 'content': 'And then? '
+                     + (MARK if turn == EXTENDING else '')})
+    return {'model': 'bench', 'messages': messages}
 
 
 def publish(stage, prompts):
@@ -382,10 +436,19 @@ def publish(stage, prompts):
         until('prompts', lambda: stage.messages() == len(prompts))
 
 
-def load(program, port, path, seconds):
+def warm(program, port, path, form):
+    """The form's requests for a moment; before them, those that its chats
+    extend: an extending chat ends with an answer and a question."""
+    if EXTENDING in form:
+        load(program, port, path + BEFORE, form, WARM_SECONDS)
+    load(program, port, path, form, WARM_SECONDS)
+
+
+def load(program, port, path, form, seconds):
     """How many requests were answered by 200, and how many otherwise."""
+    many = FEW if form in LOCAL else CONNECTIONS
     done = subprocess.run(
-        [program, str(port), path, str(CONNECTIONS), str(seconds)],
+        [program, str(port), path, str(many), str(seconds)],
         stdout=subprocess.PIPE, check=True, universal_newlines=True)
     return [int(word) for word in done.stdout.split()]
 
@@ -394,14 +457,14 @@ def profile(args, stage, routers, files):
     """Prints where the time of each router and form goes."""
     program = os.path.join(args.build, 'bench', 'load')
     data = os.path.join(stage.directory, 'perf.data')
-    for form, *_ in FORMS:
+    for form in args.forms:
         for name, (pid, ports) in routers.items():
-            load(program, ports[form], files[name, form], WARM_SECONDS)
+            warm(program, ports[form], files[name, form], form)
             before = spent(pid)
             with subprocess.Popen(
                     ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '5000',
                      '-p', str(pid), '-o', data]) as perf:
-                good, _ = load(program, ports[form], files[name, form],
+                good, _ = load(program, ports[form], files[name, form], form,
                                args.seconds)
                 cost = (spent(pid) - before) / good
                 perf.send_signal(signal.SIGINT)
@@ -429,20 +492,25 @@ def measure(args, stage, routers, files):
     program = os.path.join(args.build, 'bench', 'load')
     found = {}
     for number in range(args.rounds + 1):
-        for form, *_ in FORMS:
+        for form in args.forms:
             for name, (pid, ports) in routers.items():
+                if number == 0 or EXTENDING in form:
+                    warm(program, ports[form], files[name, form], form)
+                if number == 0:
+                    continue
                 before = spent(pid)
-                good, bad = load(program, ports[form], files[name, form],
-                                 args.seconds if number else WARM_SECONDS)
-                if bad or good < CONNECTIONS:
+                good, bad = load(program, ports[form], files[name, form], form,
+                                 args.seconds)
+                if bad or good < FEW:
                     print('rivals: %s: %s: a round is left out, %d answers '
                           'by 200, %d others' % (name, form, good, bad),
                           file=sys.stderr)
-                elif number:
+                else:
                     found.setdefault((name, form), []).append(
                         (spent(pid) - before) / good)
     reasons = stage.status()['requests']['by_reason']
-    assert reasons['policy'] > reasons['no_tokens'] > 0, reasons
+    assert args.only or reasons['policy'] > reasons['no_tokens'] > 0, reasons
+    assert reasons['policy'] > 0 and reasons['busy'] == 0, reasons
     return found
 
 
@@ -455,9 +523,12 @@ def main():
     parser.add_argument('--seconds', type=float, default=1.5)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--perf', action='store_true')
+    parser.add_argument('--only', default='')
+    parser.add_argument('--ours', action='store_true')
     parser.set_defaults(batch=None, policy='kv_cost')
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
+    args.forms = [form for form, *_ in FORMS if args.only in form]
 
     rng = random.Random(1)
     bodies = make_bodies(rng)
@@ -477,7 +548,7 @@ def main():
             'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
             'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),
         }
-        for name in () if args.perf else others.PACKAGES:
+        for name in () if args.perf or args.ours else others.PACKAGES:
             started = launch(stage, args.build, name, cores[0])
             if started:
                 pid, port = started
@@ -489,10 +560,13 @@ def main():
                 own = sglang if name == 'sglang-router' else None
                 path = os.path.join(stage.directory, '%s.%s.requests'
                                     % (name, form)).replace(' ', '-')
-                write_requests(path, own or uri, [
-                    json.dumps(theirs if own else body,
-                               separators=(',', ':')).encode()
-                    for _, body, theirs in bodies[form]])
+                sent = [theirs if own else body
+                        for _, body, theirs in bodies[form]]
+                write_requests(path, own or uri, sent)
+                if EXTENDING in form:
+                    write_requests(path + BEFORE, own or uri, [
+                        {**body, 'messages': body['messages'][:-2]}
+                        for body in sent])
                 files[name, form] = path
 
         if args.perf:
