@@ -1,4 +1,4 @@
--- What ffi.lua, body.lua, engines.lua, questions.lua, trust.lua and prefix_ffi.lua
+-- What ffi.lua, body.lua, engines.lua, questions.lua, trust.lua, held.lua and prefix_ffi.lua
 -- declare is what their headers say.
 
 
@@ -107,7 +107,7 @@ local function door(name, declares, wanted, files)
 end
 
 door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
-                              "times", "trust" })
+                              "held", "times", "trust" })
 door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 

@@ -230,9 +230,8 @@ class Stage(stage.Stage):
             yield (f"kv_router_worker main {name} {address}{events} "
                    f"{WORKERS[name]};")
         if self.row["model"] != "none":
-            yield f"kv_router_model main {self._model()};"
-        if self.on("turns"):
-            yield "kv_router_turn_cache zone=turns:2m;"
+            yield (f"kv_router_model main {self._model()} "
+                   f"turns={'2m' if self.on('turns') else 'off'};")
         if self.on("prefix"):
             yield "kv_router_prefix_cache zone=cache:2m page_size=2;"
 

@@ -125,7 +125,7 @@ class Run:
                     ("waiting", status["waiting"]),
                     ("unread", status["routed"]["unread"]),
                     *((name, status["index"][name])
-                      for name in ("load_below_zero", "load_overflow"))):
+                      for name in ("load_below_zero", "load_uncounted"))):
                 if count:
                     found[name] = count
             return found

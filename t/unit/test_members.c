@@ -299,7 +299,7 @@ reserves(const char *id)
         r.holder = h;
         r.generation = kvr_router_worker(&router, i)->generation;
         r.decode_blocks = 5;
-        kvr_load_reserve(&router.load, &r, now());
+        kvr_router_reserve(&router, &r, now());
     }
 
     return r;
@@ -342,7 +342,7 @@ test_late(void)
     again = first;
     kvr_load_release(&router.load, &first, now());
     is_u64(active(&second), 1005, "a late release hits no successor");
-    kvr_load_reserve(&router.load, &again, now());
+    kvr_router_reserve(&router, &again, now());
     is_u64(active(&second), 1005, "nor does a late reservation");
 
     (void) kvr_router_remove_worker(&router, "second", 6);

@@ -16,7 +16,7 @@
 
 
 local ffi = require "ffi"
-require "resty.kv_router.ffi"    -- declares ngx_http_request_t
+require "resty.kv_router.body"   -- declares ngx_http_kv_router_sem_post_pt
 
 local C = ffi.C
 local cast = ffi.cast
@@ -25,7 +25,7 @@ local error = error
 
 ffi.cdef [[
 void *ngx_http_kv_router_ffi_hold(ngx_http_request_t *r, uint32_t number,
-    int (*post)(void *semaphore, int n));
+    ngx_http_kv_router_sem_post_pt post);
 void ngx_http_kv_router_ffi_hold_wakes(void *hold, void *semaphore);
 void ngx_http_kv_router_ffi_hold_given(void *hold);
 uint32_t ngx_http_kv_router_ffi_hold_ended(void);
