@@ -17,6 +17,7 @@ from test_trust import LOCAL, ask
 
 MODEL = Path(os.environ.get("KVR_TEST_MODEL") or ROOT / "t/vectors/model")
 TURNS = 12
+FORKS = 43                      # subagents of one context
 
 at = None                       # the stage, set by main()
 engine = None
@@ -25,7 +26,9 @@ count = {"asked": 0}
 
 
 class TurnStage(EchoStage):
-    """The zone has a model, and there is a turn cache."""
+    """The zone has a model, and so a turn cache."""
+
+    tokenizer = "auto"
 
     def _write_conf(self, *args):
         super()._write_conf(*args)
@@ -37,13 +40,19 @@ class TurnStage(EchoStage):
         path = self.directory / "nginx.conf"
         conf = path.read_text()
         for old, new in (
-                ("explain = true,", "explain = true, tokenizer_timeout = "
-                 f"{PATIENCE},"),
+                ("explain = true,", "explain = true, tokenizer = "
+                 f'"{self.tokenizer}", tokenizer_timeout = {PATIENCE},'),
                 ("    kv_router_redis ", f"    kv_router_model  main {folder} "
                  "engine=vllm turns=4m;\n    kv_router_redis ")):
             assert conf.count(old) == 1, conf
             conf = conf.replace(old, new)
         path.write_text(conf)
+
+
+class LocalStage(TurnStage):
+    """The model's ids are taken without a proof."""
+
+    tokenizer = "local"
 
 
 class ModelEngine(Engine):
@@ -157,15 +166,83 @@ def a_reload_keeps_them():
     all_echo()
 
 
+# ------------------------------------------------------- without a proof
+
+def found(messages):
+    """A chat's token ids that the cache had, in percent."""
+    before = cache("tokens")
+    send(messages)
+    return 100 * (cache("tokens") - before) / len(ids_of(messages))
+
+
+def sent(n=TURNS):
+    """A chat of n turns that was sent turn by turn, with all its answers."""
+    messages = []
+    for messages in turns(words(400), n):
+        send(messages)
+    return [dict(message) for message in messages]
+
+
+def asks(messages, n=30):
+    """The chat with another question."""
+    return [*messages, {"role": "user", "content": words(n)}]
+
+
+def local_chats_are_found_at_once():
+    """with tokenizer = "local" the second turn of a chat is found"""
+    chat = list(turns(words(400), 2))[-1]
+    send(chat[:2])
+    assert found(chat[:-1]) > 75
+    assert cache("misses") == 1
+
+
+def sessions_that_branch():
+    """subagents, edits and dropped reasoning: what is found of each"""
+    rows = [("the next turn", [found(asks(sent()))], 90)]
+
+    context = sent()
+    rows.append((f"each of {FORKS} subagents of one context",
+                 [found(asks(context)) for _ in range(FORKS)], 90))
+
+    # the middle of a chat that came turn by turn is another one
+    edited = sent()
+    edited[len(edited) // 2] = {**edited[len(edited) // 2],
+                                "content": words(30)}
+    rows.append(("a message in the middle was edited",
+                 [found(asks(edited))], 60))
+
+    # what was thought in the last turn is in the prompt of its tools' answers,
+    # and not in that of the next question
+    thought = asks(sent())
+    send(thought)
+    send([*thought, {"role": "assistant", "content": words(60)},
+          {"role": "user", "content": words(10)}])
+    rows.append(("reasoning of the last turn was dropped",
+                 [found(asks([*thought, {"role": "assistant",
+                                         "content": words(20)}]))], 85))
+
+    whole = asks([message for turn in list(turns(words(400)))[-1:]
+                  for message in turn])
+    send(whole)
+    whole[-3] = {"role": "user", "content": words(30)}
+    rows.append(("a chat that came only once, its last turns were edited",
+                 [found(whole)], 25))
+
+    for name, shares, least in rows:
+        print(f"# {name}: {min(shares):.0f} % of its tokens")
+    for name, shares, least in rows:
+        assert min(shares) >= least, (name, shares)
+
+
 def nothing_else_is_wrong_in_the_log():
     """the log is clean"""
     at.check_log(r"signal 9")
 
 
-def main():
-    """Runs the tests on one stage."""
+def staged(stage, name, tests):
+    """Runs the tests on a stage with one engine; the status."""
     global at, engine
-    with TurnStage("turns") as at:
+    with stage(name) as at:
         test_echo.at = test_trust.at = at
         at.start_redis()
         engine = ModelEngine("w1")
@@ -173,12 +250,16 @@ def main():
         at.wait_subscribed()
         engine.store(prompt())
         at.wait_confidence("w1", "EXACT")
-        status = at.run([
-            nothing_is_kept_in_shadow, next_turns_are_found,
-            edits_are_noticed, a_reload_keeps_them,
-            nothing_else_is_wrong_in_the_log])
+        status = at.run(tests)
         engine.close()
         return status
+
+
+def main():
+    """The program; test_turns_local.py is the other one."""
+    return staged(TurnStage, "turns", [
+        nothing_is_kept_in_shadow, next_turns_are_found, edits_are_noticed,
+        a_reload_keeps_them, nothing_else_is_wrong_in_the_log])
 
 
 if __name__ == "__main__":
