@@ -412,6 +412,22 @@ def logged():
         assert not [line for line in told if "y" * 128 in line], told
 
 
+def long_readings():
+    """a body of many small items is left to the next rung, and counted"""
+    with Router("long", [directory("good")]) as router:
+        few = [{"role": "user", "content": "a"}]
+        path = "/v1/chat/completions"
+        assert router.ask({"messages": few}, path)[0].startswith("local ")
+        for messages in (few * 100000,
+                         [{"role": "user", "content": [
+                             {"type": "text", "text": "a"}] * 100000}]):
+            route = router.ask({"messages": messages}, path)[0]
+            assert route == "load budget", (route, router.log())
+        counted = router.status()["local_model"]["texts"]
+        assert counted["budget"] == 2, counted
+        assert router.ask({"messages": few}, path)[0].startswith("local ")
+
+
 def no_model():
     """a router that wants a model needs one"""
     router = Router("without", [None])
@@ -520,8 +536,8 @@ def main():
     global at               # pylint: disable=global-statement
     with Stage("model") as at:
         return at.run([directives, torn_directories, files_of_others, texts,
-                       chats, refusals, logged, no_model, reloads, clients_that_leave,
-                       checked])
+                       chats, refusals, logged, long_readings, no_model,
+                       reloads, clients_that_leave, checked])
 
 
 if __name__ == "__main__":
