@@ -19,7 +19,8 @@ sys.path[:0] = [str(ROOT / "demo"), str(Path(__file__).resolve().parent)]
 import tap                                                      # noqa: E402
 from root import Root                                           # noqa: E402
 
-WHERE = "/root/nginx-kv-router"
+# not below /root: the workers of the nginx of tests, another user, read it
+WHERE = "/srv/nginx-kv-router"
 LINES = 30                      # of the output that are shown
 
 machine = None                  # the bare Debian, set by main()
