@@ -52,7 +52,8 @@ class Engine:
     silent   it answers, and says nothing
     empty    it answers, and stores nothing
     status   of its answers
-    asked    how often it was asked to tokenize; None: it can't
+    asked    how often it was asked to tokenize a request: the probe's texts
+             are not counted; None: it can't
     """
 
     def __init__(self, worker, rank=0, version="0.32.0"):
@@ -87,7 +88,7 @@ class Engine:
                 body = {} if engine.empty else json.loads(data)
                 tokens = engine.tokens_of(body)
                 if self.path == "/tokenize" and engine.asked is not None:
-                    engine.asked += 1
+                    engine.asked += bool(tokens)
                     self.answer(200, json.dumps({"tokens": tokens or [1]}))
                     return
                 if not self.path.endswith("/completions"):

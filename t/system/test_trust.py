@@ -267,8 +267,6 @@ def main():
             wait_until(f"{worker} is probed",
                        lambda worker=worker: at.workers()[worker]["probe"],
                        PATIENCE)
-        for engine in engines.values():
-            engine.asked = engine.asked and 0
         status = at.run([
             the_rung_below_decides_at_first, twenty_echoes_prove,
             overlaps_are_found_by_them, another_engine_vouches,
