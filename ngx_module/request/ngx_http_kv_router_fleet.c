@@ -290,7 +290,7 @@ ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
             continue;
         }
 
-        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+        ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
                                 "the workers \"%V\" and \"%V\" have the same "
                                 "address %V, so the load of this engine is "
                                 "counted as that of two: leave one of them "

@@ -46,7 +46,7 @@ TAIL_LINES = 60
 # what makes requests no error: engines, relays and what these publish
 SPOILT = (r'\[error\] .*kv_router zone "\w+": (worker "[^"]+"(:| is down| finds'
           r"| has| stored| was not probed)|messages? of worker|registration of"
-          r" worker|no event of worker|nothing was heard of|the workers|process"
+          r" worker|no event of worker|nothing was heard of|process"
           r" \d+ hangs)")
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 

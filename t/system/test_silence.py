@@ -18,6 +18,7 @@ from stage import PATIENCE, PROCESSES, Stage, wait_until
 STALE = 4                       # seconds
 STUCK = 10                      # seconds without a timer
 IDS = list(range(1, 65))
+SECRET = "ab6e41c9d27f0358"
 
 POLICY = """
 local _M = {}
@@ -63,18 +64,19 @@ class SilenceStage(Stage):
         path.write_text(text)
 
 
-def told(pattern):
+def told(pattern, level="error"):
     """The warning of the status page that says so, once it is there; the log
-    has it, too, at the level error."""
+    has it, too, unless its level hides it."""
     def look():
         return [one for one in at.status()["warnings"]
                 if re.search(pattern, one["text"])]
     found = wait_until(f"the status has {pattern}", look, PATIENCE)
-    assert len(found) == 1 and found[0]["level"] == "error", found
+    assert len(found) == 1 and found[0]["level"] == level, found
     assert found[0]["last"] >= found[0]["first"] > 0, found
     lines = re.findall(rf"\[error\].* kv_router zone \"main\": .*{pattern}",
                        at.log())
-    assert len(lines) == found[0]["count"], (found, at.log())
+    assert len(lines) == (found[0]["count"] if level == "error" else 0), (
+        found, at.log())
     return found[0]
 
 
@@ -96,14 +98,14 @@ def requests_past_the_balancer():
 
 
 def two_ids_at_one_address():
-    """two ids of one engine"""
+    """two ids of one engine, by the status"""
     with contextlib.suppress(OSError):          # it is a 201
         at.call("PUT", "/kv/workers/w9", {"address": w1.address})
     for _ in range(5):
         at.call("POST", "/v1/completions", {"prompt": IDS})
     one = told('the workers "w1" and "w9" have the same address '
                f"{w1.address}, so the load of this engine is counted as that "
-               "of two: leave one of them out")
+               "of two: leave one of them out", "warn")
     assert one["count"] == 1, one
     at.call("DELETE", "/kv/workers/w9")
 
@@ -175,6 +177,7 @@ def another_address():
 def a_policy_that_never_ends():
     """a process whose policy never ends: by another one, with its pid"""
     assert PROCESSES > 1
+    at.patience = 2                     # the process may have accepted more
     peer = socket.create_connection(("127.0.0.1", at.port))
     peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-Hang: 1\r\n"
                  b"Content-Length: 26\r\n\r\n" b'{"prompt":[1,2,3,4,5,6,7]}')
@@ -187,6 +190,22 @@ def a_policy_that_never_ends():
     assert pid == int(one["text"].split()[-1]), one
     peer.close()
     os.kill(pid, signal.SIGKILL)
+
+
+def a_password_that_redis_refuses():
+    """the whole sentence by which Redis refuses a password, without it"""
+    at.stop_nginx()
+    at.start_nginx({"w1": w1.address}, "p2c",
+                   at.redis_url().replace("//", f"//:{SECRET}@"))
+    said = ('redis refused the password: "ERR AUTH <password> called without '
+            "any password configured for the default user. Are you sure your "
+            'configuration is correct?"')
+    wait_until("the log has it", lambda: said in at.log(), PATIENCE)
+    found = [one["text"] for one in at.status()["warnings"]
+             if one["text"].startswith(said)]
+    assert found == [f'{said}, redis: "redis://:***@127.0.0.1:'
+                     f'{at.redis_port}"'], at.status()["warnings"]
+    assert SECRET not in at.log()
 
 
 def main():
@@ -206,7 +225,8 @@ def main():
             return at.run([
                 requests_past_the_balancer, two_ids_at_one_address,
                 another_channel, another_database, a_relay_dies, redis_dies,
-                another_address, a_policy_that_never_ends])
+                another_address, a_policy_that_never_ends,
+                a_password_that_redis_refuses])
         finally:
             beside.stop()
 
