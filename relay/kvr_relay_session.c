@@ -25,6 +25,8 @@
 static void kvr_relay_session_lease(kvr_relay_t *r);
 static void kvr_relay_session_leased(kvr_relay_t *r, void *data,
     const redisReply *reply);
+static void kvr_relay_session_rival(kvr_relay_t *r, void *data,
+    const redisReply *reply);
 static void kvr_relay_session_look(kvr_relay_t *r);
 static void kvr_relay_session_saw_log(kvr_relay_t *r, void *data,
     const redisReply *reply);
@@ -245,6 +247,33 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
         kvr_relay_log(KVR_RELAY_INFO, "standby", "why=\"another relay of this "
                       "worker has the lease\"");
     }
+
+    if (!s->rival && *r->options.address) {
+        kvr_relay_redis_args(r, kvr_relay_session_rival, NULL, "HGET",
+                             s->worker_key,
+                             kvr_member_fields[KVR_MEMBER_ADDRESS], NULL);
+    }
+}
+
+
+/* A standby: is the relay that has the lease one of another engine? */
+
+static void
+kvr_relay_session_rival(kvr_relay_t *r, void *data, const redisReply *reply)
+{
+    if (kvr_relay_session_bad(r, reply) || reply->type != REDIS_REPLY_STRING
+        || reply->len == 0 || strcmp(reply->str, r->options.address) == 0)
+    {
+        return;
+    }
+
+    r->session.rival = true;
+
+    kvr_relay_log(KVR_RELAY_WARN, "another engine has this worker's id",
+                  "worker=\"%s\" address=\"%s\" other=\"%s\" remedy=\"events "
+                  "of this engine are not published: give each engine a "
+                  "--worker of its own\"", r->options.worker,
+                  r->options.address, kvr_relay_shown(reply->str));
 }
 
 
@@ -609,6 +638,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_CHUNK] = chunk;
         values[KVR_MEMBER_ENGINE] = r->options.engine;
         values[KVR_MEMBER_REASON] = reason;
+        values[KVR_MEMBER_CHANNEL] = r->options.channel;
         values[KVR_MEMBER_EPOCH] = epoch;
         values[KVR_MEMBER_SEQ] = seq;
         values[KVR_MEMBER_COMPLETE] = complete ? "1" : "0";

@@ -37,6 +37,7 @@ typedef struct {
     kvr_relay_phase_t   phase;
     bool                started;        /* has loaded, once */
     bool                standby;        /* said so */
+    bool                rival;          /* said whose id it is, too */
     bool                deaf;           /* the refusal of GETDEL was logged */
     bool                untrimmed;      /* and XTRIM */
     char                token[33];      /* the lease's */

@@ -97,7 +97,7 @@ __DATA__
             ngx.say("load: ", names(worker:match('"load":%[(%b{})')))
 --- response_body
 application/json
-zone model block_size eagle max_workers memory index frequency lease shards uptime version policy waiting times requests questions echoes names routed workers
+zone model block_size eagle max_workers memory index frequency lease shards uptime version warnings policy waiting times requests questions echoes names routed workers
 memory: zone_bytes used_bytes arena_bytes arena_used
 index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn lookups_cut rollbacks lock_breaks load_reclaimed load_uncounted load_below_zero
 frequency: window_ms blocks_max replaced cut

@@ -169,7 +169,7 @@ log_level('info');
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 57;
+plan tests => repeat_each() * 56;
 
 run_tests();
 
@@ -319,6 +319,9 @@ a text: 200 ? 0 of 0, no_rung, by load no_rung
 -; -
 --- error_log
 another status than 200, status 401: set its key by kv_router_engine_header
+--- no_error_log
+[alert]
+[emerg]
 
 
 

@@ -149,7 +149,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 72;
+plan tests => repeat_each() * 69;
 
 run_tests();
 
@@ -539,6 +539,9 @@ qr/worker "w1" finds prompts in its cache of which no block is known here|agrees
 --- grep_error_log_out
 worker "w1" finds prompts in its cache of which no block is known here
 agrees with what is known
+--- no_error_log
+[alert]
+[emerg]
 
 
 
@@ -562,6 +565,9 @@ below: w1: has nothing in its cache of the blocks that are known here: is prefix
 qr/worker "w1" has nothing in its cache of the blocks that are known here/
 --- grep_error_log_out
 worker "w1" has nothing in its cache of the blocks that are known here
+--- no_error_log
+[alert]
+[emerg]
 
 
 
@@ -648,6 +654,9 @@ watchdog: not_cached
 qr/worker "w1" has nothing in its cache/
 --- grep_error_log_out
 worker "w1" has nothing in its cache
+--- no_error_log
+[alert]
+[emerg]
 
 
 

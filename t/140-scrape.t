@@ -278,7 +278,7 @@ failed: true
 --- grep_error_log eval
 qr/"\/metrics" of it is not read: [\w ]+/
 --- grep_error_log_out eval
-qr/another status than 200
+qr/status 500
 .*no answer
 .*timeout
 .*the answer is no HTTP

@@ -447,4 +447,4 @@ b 1
 b 2
 load: none
 --- no_error_log eval
-["[error]", "[alert]", qr/\[warn\](?!.* pick\(\) took )/]
+["[error]", "[alert]", qr/\[warn\](?!.*( pick\(\) took | the same address ))/]

@@ -399,10 +399,10 @@ local function untokenized(self, form, found)
 
     for i = 1, #found do
         if found[i].confidence ~= "UNKNOWN" then
-            ngx_log(WARN, 'kv_router: zone "', self.name, '": ', self.texts,
-                    " of ", self.requests, " requests of this process since "
-                    .. "the last such line had text, and ",
-                    self.tokenizer and NO_ENGINE or NO_TOKENIZER)
+            log.warn(WARN, 'zone "' .. self.name .. '": ' .. self.texts .. " of "
+                     .. self.requests .. " requests of this process since the "
+                     .. "last such line had text, and "
+                     .. (self.tokenizer and NO_ENGINE or NO_TOKENIZER))
 
             self.texts, self.requests = 0, 0
 
@@ -424,14 +424,13 @@ local function tell_unserved(self, name)
     self.unserved[name] = true
     self.nunserved = self.nunserved + 1
 
-    ngx_log(WARN, 'kv_router: zone "', self.name, '": no worker serves the model "',
-            name, '" of a request: ',
-            self.refuses_models
-            and "it is answered with 404"
-            or 'it goes to any worker, which may refuse it; unknown_model = "404" '
-               .. "in kv.new() has it refused here",
-            self.nunserved == UNSERVED_MAX
-            and "; further names are not logged" or "")
+    log.warn(WARN, 'zone "' .. self.name .. '": no worker serves the model "'
+             .. name .. '" of a request: '
+             .. (self.refuses_models and "it is answered with 404"
+                 or 'it goes to any worker, which may refuse it; unknown_model '
+                    .. '= "404" in kv.new() has it refused here')
+             .. (self.nunserved == UNSERVED_MAX
+                 and "; further names are not logged" or ""))
 end
 
 

@@ -94,6 +94,8 @@ ngx_http_kv_router_members_roll(ngx_http_kv_router_members_t *m)
     conf.data = m;
     conf.address_wrong = ngx_http_kv_router_members_address;
     conf.registered = ngx_http_kv_router_members_registered;
+    conf.channel = (char *) m->zone->redis->prefix.data;
+    conf.channel_len = m->zone->redis->prefix.len;
 
     /* the channel may be the channel of one worker */
 

@@ -43,8 +43,7 @@ ngx_http_kv_router_tell_log(void *data, kvr_level_t level, const char *text)
         return;
     }
 
-    ngx_log_error(levels[level], ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": %s", &zone->name, text);
+    ngx_http_kv_router_warn(zone, levels[level], ngx_cycle->log, "%s", text);
 }
 
 

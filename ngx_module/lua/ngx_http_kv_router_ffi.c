@@ -160,6 +160,47 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
 }
 
 
+void
+ngx_http_kv_router_ffi_told(uint32_t level, const u_char *text, size_t len)
+{
+    size_t                           n;
+    u_char                          *end, begins[KVR_TOLD_TEXT];
+    ngx_uint_t                       i;
+    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_main_conf_t  *kmcf;
+
+    if (ngx_process != NGX_PROCESS_WORKER) {
+        return;
+    }
+
+    kmcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
+                                               ngx_http_kv_router_module);
+    if (kmcf == NULL) {
+        return;
+    }
+
+    /* a traceback is in the log alone */
+
+    end = ngx_strlchr((u_char *) text, (u_char *) text + len, LF);
+    len = end ? (size_t) (end - text) : len;
+
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+        n = ngx_snprintf(begins, sizeof(begins), "zone \"%V\": ",
+                         &zones[i]->name)
+            - begins;
+
+        if (len >= n && ngx_memcmp(text, begins, n) == 0) {
+            ngx_http_kv_router_told(zones[i], level, text + n, len - n);
+
+        } else if (len < 6 || ngx_memcmp(text, "zone \"", 6) != 0) {
+            ngx_http_kv_router_told(zones[i], level, text, len);
+        }
+    }
+}
+
+
 /* ---- writing ------------------------------------------------------------ */
 
 static int

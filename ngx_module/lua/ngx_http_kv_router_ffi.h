@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   27
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   28
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -505,6 +505,13 @@ void ngx_http_kv_router_ffi_probe(const u_char *name, size_t len,
 void ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
     const u_char *policy, size_t policy_len, const u_char *conf,
     size_t conf_len);
+
+/*
+ * any phase: a warning that Lua has logged, of a level of nginx: for the
+ * status of the zone if it begins with 'zone "NAME": ', else of all zones.
+ */
+void ngx_http_kv_router_ffi_told(uint32_t level, const u_char *text,
+    size_t len);
 
 /*
  * init: why a router of the zone of that name can't be made, for the status of

@@ -13,6 +13,7 @@
 #define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
 #define NGX_HTTP_KV_ROUTER_TEND_MORE     5      /* ms, while work is left */
 #define NGX_HTTP_KV_ROUTER_TEND_SLICE    500    /* us of such work */
+#define NGX_HTTP_KV_ROUTER_STUCK         10000  /* ms without a timer */
 #define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
 
 
@@ -562,14 +563,30 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 static void
 ngx_http_kv_router_tend(ngx_event_t *ev)
 {
-    bool                        more;
+    bool                        more, ends;
+    kvr_owner_t                 stuck;
     ngx_connection_t           *c;
     ngx_http_kv_router_zone_t  *zone;
 
     c = ev->data;
     zone = c->data;
 
-    if (ngx_exiting || ngx_terminate) {
+    ends = ngx_exiting || ngx_terminate;
+
+    stuck = kvr_load_beat(&zone->router.load, ends ? 0 : ngx_current_msec,
+                          NGX_HTTP_KV_ROUTER_STUCK);
+    if (stuck) {
+        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ev->log,
+                                "process %P hangs for %d s, and so do its "
+                                "requests: it was stopped, or its Lua, as the "
+                                "policy \"%V\", does not end: try the policy "
+                                "by kv-router-check, reload, then kill -9 %P",
+                                kvr_owner_pid(stuck),
+                                NGX_HTTP_KV_ROUTER_STUCK / 1000,
+                                &zone->policy, kvr_owner_pid(stuck));
+    }
+
+    if (ends) {
         return;
     }
 

@@ -22,6 +22,7 @@
 #include <traffic/kvr_name.h>
 #include <traffic/kvr_rungs.h>
 #include <traffic/kvr_speed.h>
+#include <traffic/kvr_told.h>
 #include <wire/kvr_forms.h>
 
 #include <yajl/yajl_gen.h>
@@ -197,6 +198,9 @@ typedef struct {
     uint32_t                        told;      /* the generation + 1 of which
                                                   the log said that it is
                                                   estimated */
+    uint32_t                        twin;          /* the same: that another
+                                                  worker has its address */
+    uint32_t                        pad;
 } ngx_http_kv_router_turn_t;
 
 /*
@@ -275,6 +279,9 @@ typedef struct ngx_http_kv_router_shctx_s {
     kvr_history_t                   history;
     kvr_decisions_t                 decisions;
     kvr_hot_t                       hot;
+    kvr_told_ring_t                 told;          /* warnings */
+    ngx_atomic_t                    past_told;     /* unix: that requests go
+                                                      past the balancer */
     ngx_http_kv_router_rings_t     *rings;
     ngx_atomic_t                    routed_lost;   /* records of processes
                                                       without a ring */
@@ -533,6 +540,18 @@ ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
 const char *ngx_http_kv_router_name_error(uint32_t error);
+
+
+/*
+ * warn: logs 'kv_router zone "NAME": TEXT', and keeps the text for the status
+ * if it is a warning or worse.  Any process of nginx may call it.  told: only
+ * keeps it.
+ */
+
+void ngx_cdecl ngx_http_kv_router_warn(ngx_http_kv_router_zone_t *zone,
+    ngx_uint_t level, ngx_log_t *log, const char *fmt, ...);
+void ngx_http_kv_router_told(ngx_http_kv_router_zone_t *zone,
+    ngx_uint_t level, const u_char *text, size_t len);
 
 
 /*

@@ -238,13 +238,16 @@ ngx_http_kv_router_check_answered(void *data, const kvr_http_answer_t *answer,
 {
     ngx_http_kv_router_check_t *check = data;
 
+    u_char  text[sizeof("status 4294967295, not 200")];
+
     if (answer == NULL && why == NULL) {
         ngx_http_kv_router_check_free(check);
         return;
     }
 
     if (answer && answer->status != NGX_HTTP_OK) {
-        why = "another status than 200";
+        (void) ngx_sprintf(text, "status %uD, not 200%Z", answer->status);
+        why = (char *) text;
     }
 
     ngx_http_kv_router_check_done(check, why);
@@ -277,10 +280,11 @@ ngx_http_kv_router_check_done(ngx_http_kv_router_check_t *check,
                               zone->health.fails))
     {
         if (why) {
-            ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                          "kv_router zone \"%V\": worker \"%s\" is down: "
-                          "%uD checks failed, the last one: %s",
-                          &zone->name, check->id, zone->health.fails, why);
+            ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+                                    "worker \"%s\" is down: %uD checks of "
+                                    "\"%V\" failed, the last one: %s",
+                                    check->id, zone->health.fails,
+                                    &zone->health.check, why);
 
         } else {
             ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,

@@ -406,40 +406,35 @@ static void
 ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
     const kvr_name_found_t *found)
 {
-    ngx_log_t   *log;
-    const char  *why;
-    ngx_str_t   *zone;
+    const char                 *why;
+    ngx_http_kv_router_zone_t  *zone;
 
-    log = ngx_cycle->log;
-    zone = &l->zone->name;
+    zone = l->zone;
     why = ngx_http_kv_router_name_error(found->error);
 
-    if (found->error && found->address[0]) {
-        ngx_log_error(NGX_LOG_ERR, log, 0,
-                      "kv_router zone \"%V\": worker \"%V\": \"%s\" could "
-                      "not be resolved (%s), its last address \"%s\" is used",
-                      zone, &l->id, l->address, why, found->address);
-        return;
-    }
-
     if (found->error) {
-        ngx_log_error(NGX_LOG_ERR, log, 0,
-                      "kv_router zone \"%V\": worker \"%V\": \"%s\" could "
-                      "not be resolved (%s), the worker gets no requests",
-                      zone, &l->id, l->address, why);
+        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+                                found->address[0]
+                                ? "worker \"%V\": \"%s\" could not be "
+                                  "resolved (%s), its last address \"%s\" is "
+                                  "used"
+                                : "worker \"%V\": \"%s\" could not be "
+                                  "resolved (%s), the worker gets no requests",
+                                &l->id, l->address, why, found->address);
         return;
     }
 
-    ngx_log_error(NGX_LOG_NOTICE, log, 0,
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                   "kv_router zone \"%V\": worker \"%V\": \"%s\" is \"%s\"",
-                  zone, &l->id, l->address, found->address);
+                  &zone->name, &l->id, l->address, found->address);
 
     if (found->naddrs > 1) {
-        ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "kv_router zone \"%V\": worker \"%V\": \"%s\" has %uD "
-                      "addresses, only \"%s\" is used: a worker is one "
-                      "engine, each engine needs a name of its own",
-                      zone, &l->id, l->address, found->naddrs, found->address);
+        ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
+                                "worker \"%V\": \"%s\" has %uD addresses, "
+                                "only \"%s\" is used: a worker is one engine, "
+                                "each engine needs a name of its own",
+                                &l->id, l->address, found->naddrs,
+                                found->address);
     }
 }
 

@@ -555,7 +555,7 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     zone = probe->probes->zone;
     refused = (status == NGX_HTTP_UNAUTHORIZED
                || status == NGX_HTTP_FORBIDDEN);
-    level = refused ? NGX_LOG_WARN : NGX_LOG_INFO;
+    level = refused ? NGX_LOG_ERR : NGX_LOG_INFO;
 
     (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
     (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
@@ -563,12 +563,12 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     if (kvr_rungs_failed(&zone->sh->rungs[probe->number], ngx_current_msec)
         == 1)
     {
-        ngx_log_error(level, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": worker \"%V\" was not probed, "
-                      "\"/v1/models\" at \"%V\": %s, status %uD%s",
-                      &zone->name, &probe->id, &probe->address, why, status,
-                      refused ? ": set its key by kv_router_engine_header"
-                              : "");
+        ngx_http_kv_router_warn(zone, level, ngx_cycle->log,
+                                "worker \"%V\" was not probed, "
+                                "\"/v1/models\" at \"%V\": %s, status %uD%s",
+                                &probe->id, &probe->address, why, status,
+                                refused ? ": set its key by "
+                                          "kv_router_engine_header" : "");
     }
 
     probe->probes = NULL;

@@ -276,6 +276,7 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
 {
     ngx_http_kv_router_scrape_t *s = data;
 
+    u_char                      text[sizeof("status 4294967295, not 200")];
     ngx_http_kv_router_zone_t  *zone;
 
     zone = s->scraper->zone;
@@ -292,7 +293,8 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
     }
 
     if (answer && answer->status != NGX_HTTP_OK) {
-        why = "another status than 200";
+        (void) ngx_sprintf(text, "status %uD, not 200%Z", answer->status);
+        why = (char *) text;
 
     } else if (answer
                && ngx_http_kv_router_scrape_store(zone, s->number,
@@ -390,10 +392,10 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
     }
 
     if (why) {
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": the load of worker \"%s\" is "
-                      "not known, \"%V\" of it is not read: %s",
-                      &zone->name, conf.id, &zone->scrape.uri, why);
+        ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
+                                "the load of worker \"%s\" is not known, "
+                                "\"%V\" of it is not read: %s", conf.id,
+                                &zone->scrape.uri, why);
 
     } else {
         (void) kvr_health_returned(kvr_router_health(&zone->router, number),

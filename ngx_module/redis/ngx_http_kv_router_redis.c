@@ -625,6 +625,7 @@ void
 ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
     char *reason, ngx_str_t *detail)
 {
+    u_char                             *last, text[KVR_TOLD_TEXT];
     ngx_uint_t                          ready, works, level;
     ngx_msec_t                          delay;
     ngx_http_kv_router_redis_server_t  *server;
@@ -637,13 +638,14 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     level = server->down ? NGX_LOG_INFO : NGX_LOG_ERR;
 
-    if (detail) {
-        ngx_log_error(level, &r->log, err, "%s: \"%V\"", reason,
-                      detail);
+    last = ngx_snprintf(text, sizeof(text), detail ? "%s: \"%V\"" : "%s",
+                        reason, detail);
 
-    } else {
-        ngx_log_error(level, &r->log, err, "%s", reason);
-    }
+    ngx_log_error(level, &r->log, err, "%*s", (size_t) (last - text), text);
+
+    last = ngx_slprintf(last, text + sizeof(text), ", redis: \"%V\"",
+                        &server->url);
+    ngx_http_kv_router_told(r->zone, level, text, last - text);
 
     server->down = 1;
 

@@ -111,18 +111,21 @@ ngx_http_kv_router_redis_login_auth(ngx_http_kv_router_redis_t *r, void *data,
     kvr_reply_t *reply)
 {
     u_char     *p;
-    ngx_str_t   text;
+    ngx_str_t   text, *password;
 
     /* a Sentinel may have other users than the master: AUTH may fail */
 
     if (reply->type == KVR_REPLY_ERROR && !r->asking) {
 
-        /* an error of AUTH may repeat the password: log only its first word */
-
         text.data = (u_char *) reply->text;
         text.len = reply->len;
 
-        p = ngx_strlchr(text.data, text.data + text.len, ' ');
+        /* an error may repeat the password, or its beginning: all before it */
+
+        password = &ngx_http_kv_router_redis_current(r)->password;
+        p = memmem(text.data, text.len, password->data,
+                   ngx_min(password->len, 8));
+
         if (p) {
             text.len = p - text.data;
         }

@@ -34,7 +34,8 @@ struct ngx_http_kv_router_attempt_s {
 };
 
 
-#define NGX_HTTP_KV_ROUTER_STALE_MAX  256   /* connections of a request */
+#define NGX_HTTP_KV_ROUTER_STALE_MAX    256   /* connections of a request */
+#define NGX_HTTP_KV_ROUTER_PAST_PERIOD  60    /* seconds between two lines */
 
 
 static ngx_int_t ngx_http_kv_router_attempt_init_peer(ngx_http_request_t *r,
@@ -317,6 +318,51 @@ ngx_http_kv_router_attempt_get(ngx_peer_connection_t *pc, void *data)
 }
 
 
+void
+ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_str_t                    *name;
+    ngx_uint_t                    was;
+    ngx_atomic_t                 *told;
+    ngx_http_upstream_t          *u;
+    ngx_http_kv_router_holder_t  *h;
+
+    u = ctx->request->upstream;
+    name = u ? u->peer.name : NULL;
+
+    if (!ctx->reserved || ctx->dry || ctx->tries || name == NULL) {
+        return;
+    }
+
+    h = &ctx->fleet->holders[ctx->fleet->by_holder[ctx->chosen->holder] - 1];
+
+    /* a variable may have the worker's address */
+
+    if (name->len == h->address.len
+        && ngx_strncmp(name->data, h->address.data, name->len) == 0)
+    {
+        return;
+    }
+
+    told = &ctx->zone->sh->past_told;
+    was = *told;
+
+    if (ngx_time() - (time_t) was < NGX_HTTP_KV_ROUTER_PAST_PERIOD
+        || !ngx_atomic_cmp_set(told, was, ngx_time()))
+    {
+        return;
+    }
+
+    ngx_http_kv_router_warn(ctx->zone, NGX_LOG_ERR,
+                            ctx->request->connection->log,
+                            "worker \"%V\" at \"%V\" was chosen, but the "
+                            "request went to \"%V\", past the balancer: "
+                            "\"proxy_pass\" must name an upstream that has "
+                            "\"balancer_by_lua_block { router:balance() }\"",
+                            &h->id, &h->address, name);
+}
+
+
 static void
 ngx_http_kv_router_attempt_notify(ngx_peer_connection_t *pc, void *data,
     ngx_uint_t type)
@@ -463,11 +509,12 @@ ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
     if (kvr_health_failed(health, h->generation, &h->health, ngx_current_msec,
                           end, ticket))
     {
-        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
-                      "kv_router zone \"%V\": worker \"%V\" is out for %uD "
-                      "ms after %uD failures, the last one: %s",
-                      &ctx->zone->name, &h->id, h->health.fail_timeout,
-                      h->health.max_fails, kvr_failure_name(end));
+        ngx_http_kv_router_warn(ctx->zone, NGX_LOG_WARN,
+                                ctx->request->connection->log,
+                                "worker \"%V\" is out for %uD ms after %uD "
+                                "failures, the last one: %s", &h->id,
+                                h->health.fail_timeout, h->health.max_fails,
+                                kvr_failure_name(end));
     }
 }
 

@@ -322,14 +322,14 @@ ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
         return;
     }
 
-    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": worker \"%s\" stored other blocks "
-                  "than those of the prompts that it answered: %d of the last "
-                  "%uD echoes of route \"%s\" have parted, the last one after "
-                  "%uD of %uD blocks: %s",
-                  &zone->name, conf.id, KVR_TRUST_PARTED, seen,
-                  kvr_route_name(e->route), e->depth, e->blocks,
-                  ngx_http_kv_router_echo_causes());
+    ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+                            "worker \"%s\" stored other blocks than those of "
+                            "the prompts that it answered: %d of the last %uD "
+                            "echoes of route \"%s\" have parted, the last one "
+                            "after %uD of %uD blocks: %s",
+                            conf.id, KVR_TRUST_PARTED, seen,
+                            kvr_route_name(e->route), e->depth, e->blocks,
+                            ngx_http_kv_router_echo_causes());
 }
 
 

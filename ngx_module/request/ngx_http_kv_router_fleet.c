@@ -16,6 +16,8 @@ static ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_make(
 static ngx_int_t ngx_http_kv_router_fleet_worker(
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
     uint32_t slot);
+static void ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_zone_t *zone);
 static ngx_int_t ngx_http_kv_router_fleet_named(
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
     uint32_t slot, uint32_t generation, ngx_str_t *id, ngx_str_t *address);
@@ -115,6 +117,8 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
             goto failed;
         }
     }
+
+    ngx_http_kv_router_fleet_twins(fleet, zone);
 
     return fleet;
 
@@ -224,6 +228,75 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Tells once of each worker that has the address of another one, unless both
+ * are of the configuration alone: nginx has told of these at its start.
+ */
+
+static void
+ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_zone_t *zone)
+{
+    uint32_t                       i, k, size, was, *told;
+    ngx_http_kv_router_holder_t   *h, *other, **table;
+
+    for (size = 1; size < 2 * fleet->n; size *= 2) { /* void */ }
+
+    table = ngx_pcalloc(fleet->pool, size * sizeof(table[0]));
+
+    for (i = 0; table && i < fleet->n; i++) {
+        h = &fleet->holders[i];
+
+        if (h->rank != 0) {
+            continue;
+        }
+
+        k = ngx_murmur_hash2(h->address.data, h->address.len) & (size - 1);
+
+        for (other = table[k]; other; other = table[k]) {
+
+            if (other->address.len == h->address.len
+                && ngx_memcmp(other->address.data, h->address.data,
+                              h->address.len)
+                   == 0)
+            {
+                break;
+            }
+
+            k = (k + 1) & (size - 1);
+        }
+
+        told = &zone->sh->turns[h->number].twin;
+
+        if (other == NULL) {
+            table[k] = h;
+            kvr_put32(told, 0);
+            continue;
+        }
+
+        was = kvr_load32(told);
+
+        if (!((kvr_load32(&h->worker->flags)
+               | kvr_load32(&other->worker->flags))
+              & (KVR_WORKER_API|KVR_WORKER_REDIS))
+            || was == h->generation + 1
+            || !__atomic_compare_exchange_n(told, &was, h->generation + 1,
+                                            false, __ATOMIC_RELAXED,
+                                            __ATOMIC_RELAXED))
+        {
+            continue;
+        }
+
+        ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
+                                "the workers \"%V\" and \"%V\" have the same "
+                                "address %V, so the load of this engine is "
+                                "counted as that of two: leave one of them "
+                                "out; a kv-relay names its worker by --worker",
+                                &other->id, &h->id, &h->address);
+    }
 }
 
 

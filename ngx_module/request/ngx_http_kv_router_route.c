@@ -67,12 +67,13 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
                            KVR_WORKER_REPORTS, 0)
            == KVR_BUSY)
     {
-        ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
-                      "kv_router zone \"%V\": the zone is busy, so the view "
-                      "of worker \"%*s\" is not marked as an upper bound, "
-                      "though this request asks for full reports",
-                      &ctx->zone->name, (size_t) ctx->chosen->worker_len,
-                      ctx->chosen->worker);
+        ngx_http_kv_router_warn(ctx->zone, NGX_LOG_WARN,
+                                ctx->request->connection->log,
+                                "the zone is busy, so the view of worker "
+                                "\"%*s\" is not marked as an upper bound, "
+                                "though this request asks for full reports",
+                                (size_t) ctx->chosen->worker_len,
+                                ctx->chosen->worker);
     }
 
     /* if a worker fails, all its ranks fail: none of them is tried again */
@@ -655,6 +656,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 static void
 ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)
 {
+    ngx_http_kv_router_attempt_past(ctx);
     ngx_http_kv_router_attempt_forget(ctx);
     ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
     ngx_http_kv_router_estimate_end(ctx);

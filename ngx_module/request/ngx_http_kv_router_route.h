@@ -155,6 +155,12 @@ void ngx_http_kv_router_attempt_init(ngx_conf_t *cf);
 ngx_int_t ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 
+/*
+ * attempt: the request has ended: tells, once a minute, of one that did not go
+ * to the worker that was chosen, as no balancer asked
+ */
+void ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx);
+
 /* attempt: the context ends */
 void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 

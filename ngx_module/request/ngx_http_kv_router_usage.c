@@ -229,9 +229,8 @@ ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
         return;
     }
 
-    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": worker \"%s\" %s: %s",
-                  &zone->name, conf.id,
-                  ngx_http_kv_router_usage_says(verdict),
-                  ngx_http_kv_router_usage_causes(verdict));
+    ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+                            "worker \"%s\" %s: %s", conf.id,
+                            ngx_http_kv_router_usage_says(verdict),
+                            ngx_http_kv_router_usage_causes(verdict));
 }

@@ -22,6 +22,8 @@ static void ngx_http_kv_router_histogram_json(const char *key,
 static ngx_uint_t ngx_http_kv_router_reason_read(
     ngx_http_kv_router_zone_t *zone, uint32_t i, ngx_str_t *policy,
     ngx_str_t *reason, uint64_t *count);
+static void ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
 
 
 static const struct {
@@ -247,6 +249,43 @@ ngx_http_kv_router_reason_read(ngx_http_kv_router_zone_t *zone, uint32_t i,
 
 /* ---- JSON --------------------------------------------------------------- */
 
+static void
+ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
+{
+    uint32_t    i, k, n;
+    kvr_told_t  all[KVR_TOLD];
+
+    n = kvr_told_read(&zone->sh->told, kvr_router_self(&zone->router), all);
+
+    yajl_gen_array_open(g);
+
+    for (i = 0; i < n; i++) {
+
+        /* words of clients and engines may be in it */
+
+        for (k = 0; k < all[i].len; k++) {
+            if (all[i].text[k] < 0x20 || all[i].text[k] >= 0x7f) {
+                all[i].text[k] = '?';
+            }
+        }
+
+        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_u64(g, "first", all[i].first_ms / 1000);
+        ngx_http_kv_router_gen_u64(g, "last", all[i].last_ms / 1000);
+        ngx_http_kv_router_gen_u64(g, "count", all[i].count);
+        ngx_http_kv_router_gen_str(g, "level",
+                                   all[i].level == NGX_LOG_WARN ? "warn"
+                                   : all[i].level == NGX_LOG_ERR ? "error"
+                                                                 : "alert");
+        ngx_http_kv_router_gen_key(g, "text");
+        yajl_gen_string(g, (u_char *) all[i].text, all[i].len);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
+}
+
+
 void
 ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
@@ -255,6 +294,9 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_str_t  policy, reason;
 
     ngx_http_kv_router_gen_str(g, "version", KVR_VERSION);
+
+    ngx_http_kv_router_gen_key(g, "warnings");
+    ngx_http_kv_router_told_json(zone, g);
 
     ngx_http_kv_router_gen_key(g, "policy");
     yajl_gen_map_open(g);

@@ -8,9 +8,9 @@
 #include "ngx_http_kv_router_stats.h"
 
 
-/* milliseconds that a worker may be silent after this router subscribed */
+/* looks at a worker without any event before that is told */
 
-#define NGX_HTTP_KV_ROUTER_WATCH_SILENCE  60000
+#define NGX_HTTP_KV_ROUTER_WATCH_UNHEARD  12
 
 /* milliseconds between two looks at all workers */
 
@@ -111,14 +111,14 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
     if (!c->unmatched && ngx_http_kv_router_never_matched(c->zone)) {
         c->unmatched = 1;
 
-        ngx_log_error(NGX_LOG_WARN, c->log, 0,
-                      "kv_router zone \"%V\": blocks are held, but none of "
-                      "%uA prompts ever found one: are the tokenizer, the "
-                      "LoRA names and the cache salts those of the engines?",
-                      &c->zone->name, c->zone->sh->lookups);
+        ngx_http_kv_router_warn(c->zone, NGX_LOG_ERR, c->log,
+                                "blocks are held, but none of %uA prompts "
+                                "ever found one: are the tokenizer, the LoRA "
+                                "names and the cache salts those of the "
+                                "engines?", c->zone->sh->lookups);
     }
 
-    if (!c->up || now - c->started < NGX_HTTP_KV_ROUTER_WATCH_SILENCE) {
+    if (!c->up) {
         return;
     }
 
@@ -135,26 +135,74 @@ static void
 ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     uint32_t slot)
 {
-    uint32_t              flags, generation;
-    const kvr_worker_t   *w;
-    kvr_worker_conf_t     conf;
+    bool                        silent;
+    uint32_t                    flags, generation, shard;
+    ngx_msec_t                  now;
+    const char                 *reason;
+    kvr_lane_t                 *lane;
+    const kvr_worker_t         *w;
+    kvr_worker_conf_t           conf;
+    ngx_http_kv_router_zone_t  *zone;
 
-    w = kvr_router_worker(&c->zone->router, slot);
+    now = ngx_current_msec;
+    zone = c->zone;
+    w = kvr_router_worker(&zone->router, slot);
+    shard = kvr_router_worker_shard(&zone->router, slot);
+    lane = &c->follow.repairs.lanes[slot];
 
-    if (c->follow.repairs.lanes[slot].unheard
-        || !(c->leased >> kvr_router_worker_shard(&c->zone->router, slot) & 1)
-        || kvr_load32(&w->stream.source) != KVR_SOURCE_NONE
-        || kvr_router_read_worker(&c->zone->router, slot, &conf, &flags,
+    if (!(c->leased >> shard & 1)
+        || kvr_router_read_worker(&zone->router, slot, &conf, &flags,
                                   &generation) != KVR_OK
         || flags & KVR_WORKER_DELETED)
     {
         return;
     }
 
-    c->follow.repairs.lanes[slot].unheard = 1;
+    if (kvr_load32(&w->stream.source) == KVR_SOURCE_NONE) {
 
-    ngx_log_error(NGX_LOG_WARN, c->log, 0,
-                  "kv_router zone \"%V\": no event of worker \"%s\" was ever "
-                  "received: is its kv-relay running, and its channel among "
-                  "those of kv_router_redis?", &c->zone->name, conf.id);
+        if (conf.events_off
+            || lane->unheard > NGX_HTTP_KV_ROUTER_WATCH_UNHEARD
+            || lane->unheard++ < NGX_HTTP_KV_ROUTER_WATCH_UNHEARD)
+        {
+            return;
+        }
+
+        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, c->log,
+                                "no event of worker \"%s\" was ever received, "
+                                "on the channels \"%V\": start a kv-relay "
+                                "with this --worker and that --channel, or "
+                                "write events=off for an engine without "
+                                "events", conf.id, &zone->redis->channel);
+        return;
+    }
+
+    /* after a break of the connection publishers have time to be heard */
+
+    if (ngx_time() - zone->sh->redis_changed[shard]
+        <= (time_t) (zone->stale / 1000))
+    {
+        return;
+    }
+
+    (void) kvr_fleet_confidence(w, now, zone->stale, true, &reason);
+    silent = ngx_strcmp(reason, "silent") == 0;
+
+    if (silent == lane->silent) {
+        return;
+    }
+
+    lane->silent = silent;
+
+    if (silent) {
+        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, c->log,
+                                "nothing was heard of worker \"%s\" for %uL "
+                                "ms, so its view is STALE: is its kv-relay "
+                                "running, and does it reach Redis?",
+                                conf.id, now - kvr_load64(&w->stream.last_ms));
+
+    } else {
+        ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
+                      "kv_router zone \"%V\": worker \"%s\" is heard again",
+                      &zone->name, conf.id);
+    }
 }

@@ -40,7 +40,7 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     }
 
     if (reason) {
-        *reason = silent ? "silent" : !heard ? "redis_down"
+        *reason = !heard ? "redis_down" : silent ? "silent"
                   : kvr_degraded_name(kvr_load32(&w->stream.reason));
     }
 

@@ -137,7 +137,7 @@ kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn, size_t *bytes,
     rc = kvr_ingest_step(f->ingest, turn->blocks);
 
     while (kvr_ingest_warning(f->ingest, warning)) {
-        kvr_tell(f->tell, KVR_LOG_WARN, "%s", warning);
+        kvr_tell(f->tell, KVR_LOG_ERROR, "%s", warning);
     }
 
     switch (rc) {

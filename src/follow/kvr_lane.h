@@ -25,7 +25,9 @@ typedef struct {
     bool           wanted;          /* a repair */
     bool           look;            /* only for a snapshot */
     bool           active;          /* in repair */
-    bool           unheard;         /* logged by the owner: no event came */
+    uint8_t        unheard;         /* looks of the owner: no event came */
+    bool           silent;          /* logged by the owner: none comes any
+                                       more */
     uint8_t        dropped;         /* 0-2: how often the loss of messages must
                                        still be recorded in the zone (now, and
                                        behind the queue) */

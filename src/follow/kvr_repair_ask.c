@@ -152,9 +152,12 @@ kvr_repair_lose(const kvr_repair_env_t *env, const char *id, size_t len,
     rc = kvr_repair_rc(kvr_ingest_repair_failed(env->ingest, id, len, epoch,
                                                 seq));
     if (rc == KVR_OK) {
-        kvr_tell(env->tell, KVR_LOG_WARN, "messages of worker \"%.*s\" up to "
-                 "%llu-%llu are lost", (int) len, id,
-                 (unsigned long long) epoch, (unsigned long long) seq);
+        kvr_tell(env->tell, KVR_LOG_ERROR, "messages of worker \"%.*s\" up "
+                 "to %llu-%llu are lost, Redis does not have them in \""
+                 KVR_KEY_LOG ":{%.*s}\": is its kv-relay's database that of "
+                 "kv_router_redis, and is the log long enough?", (int) len, id,
+                 (unsigned long long) epoch, (unsigned long long) seq,
+                 (int) len, id);
     }
 
     return rc;

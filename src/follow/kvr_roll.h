@@ -70,6 +70,9 @@ typedef struct {
     const char        *only;        /* the id of the only worker that is read;
                                        NULL: all are */
     size_t             only_len;
+    const char        *channel;     /* the beginning of channels' names;
+                                       NULL: any */
+    size_t             channel_len;
     bool               checked;     /* workers have active checks */
 
     void              *data;        /* of the two functions */

@@ -24,12 +24,17 @@
 #define KVR_ROLL_WARNING_PLACES  8
 
 
+/* bytes of a channel's name in a warning */
+#define KVR_CHANNEL_SHOWN  90
+
+
 static kvr_rc_t kvr_roll_expired(kvr_roll_t *m, kvr_roll_asked_t *asked,
     uint64_t now_ms);
 static const char *kvr_roll_read(kvr_roll_t *m, const kvr_reply_t *hash,
     kvr_registration_t *reg, kvr_reply_t *wrong);
 static kvr_rc_t kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg,
-    size_t len, int64_t ttl, uint64_t now_ms);
+    const kvr_roll_asked_t *asked, int64_t ttl, uint64_t now_ms);
+static void kvr_roll_channel(kvr_roll_t *m, const kvr_roll_asked_t *asked);
 static kvr_rc_t kvr_roll_ignore(kvr_roll_t *m, kvr_registration_t *reg,
     size_t len, const char *why, const kvr_params_t *params);
 static bool kvr_roll_down(kvr_roll_t *m, uint32_t worker);
@@ -91,7 +96,7 @@ kvr_roll_found(kvr_roll_t *m, kvr_roll_asked_t *asked, int64_t ttl,
         return kvr_roll_ignore(m, &reg, asked->len, why, params);
     }
 
-    return kvr_roll_register(m, &reg, asked->len, ttl, now_ms);
+    return kvr_roll_register(m, &reg, asked, ttl, now_ms);
 }
 
 
@@ -171,9 +176,10 @@ kvr_roll_read(kvr_roll_t *m, const kvr_reply_t *hash, kvr_registration_t *reg,
 
 
 static kvr_rc_t
-kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
-    int64_t ttl, uint64_t now_ms)
+kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg,
+    const kvr_roll_asked_t *asked, int64_t ttl, uint64_t now_ms)
 {
+    size_t              len;
     char                reason[KVR_REASON_MAX + 1], room[KVR_NO_ROOM];
     kvr_rc_t            rc;
     const char         *id;
@@ -187,6 +193,7 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
     ttl = ttl < 0 ? 0 : ttl > KVR_ROLL_TTL_MAX ? KVR_ROLL_TTL_MAX : ttl;
 
     id = reg->conf.id;
+    len = asked->len;
     member = kvr_roll_member(m, id, len);
 
     if (member == NULL
@@ -224,7 +231,7 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
         return KVR_OK;
     }
 
-    kvr_roll_warn(m, id, len, NULL, NULL, NULL);
+    kvr_roll_channel(m, asked);
 
     if (reg->reason[0] && strcmp(reg->reason, reason) != 0) {
         kvr_tell(m->conf.tell, KVR_LOG_WARN, "the publisher of worker \"%s\" "
@@ -246,6 +253,38 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
     }
 
     return KVR_OK;
+}
+
+
+/* Does the publisher use another channel than the one that is subscribed? */
+
+static void
+kvr_roll_channel(kvr_roll_t *m, const kvr_roll_asked_t *asked)
+{
+    char         more[2 * KVR_CHANNEL_SHOWN + 160];
+    char         shown[KVR_CHANNEL_SHOWN + 1];
+    kvr_reply_t  channel;
+
+    channel = kvr_reply_element(&asked->hash, KVR_MEMBER_CHANNEL);
+
+    if (m->conf.channel == NULL || channel.type != KVR_REPLY_STRING
+        || (channel.len == m->conf.channel_len
+            && memcmp(channel.text, m->conf.channel, channel.len) == 0))
+    {
+        kvr_roll_warn(m, asked->id, asked->len, NULL, NULL, NULL);
+        return;
+    }
+
+    kvr_roll_shown(shown, KVR_CHANNEL_SHOWN, channel.text, channel.len);
+
+    snprintf(more, sizeof(more), ": its kv-relay has --channel \"%s\", and "
+             "channel= of kv_router_redis begins with \"%.*s\"; write the "
+             "same", shown,
+             (int) kvr_min(m->conf.channel_len, KVR_CHANNEL_SHOWN),
+             m->conf.channel);
+
+    kvr_roll_warn(m, asked->id, asked->len, "names another channel",
+                  "no event of it is heard", more);
 }
 
 
@@ -425,7 +464,7 @@ kvr_roll_warn(kvr_roll_t *m, const char *id, size_t len, const char *what,
         return;
     }
 
-    level = KVR_LOG_WARN;
+    level = KVR_LOG_ERROR;
 
     if (warning == NULL || warning->text == text) {
 

@@ -30,7 +30,7 @@ kvr_tell_refused(const kvr_tell_t *t, const char **logged, const char *worker,
 {
     t->count(t->data, KVR_COUNT_MESSAGES_REFUSED);
 
-    kvr_tell(t, *logged == detail ? KVR_LOG_INFO : KVR_LOG_WARN,
+    kvr_tell(t, *logged == detail ? KVR_LOG_INFO : KVR_LOG_ERROR,
              "message of worker \"%.*s\" refused: %s", (int) len, worker,
              detail);
 

@@ -60,7 +60,7 @@ void kvr_tell(const kvr_tell_t *t, kvr_level_t level, const char *fmt, ...)
     } while (0)
 
 /*
- * Counts a message of which all is refused, and logs why: as a warning when
+ * Counts a message of which all is refused, and logs why: as an error when
  * *logged, the reason of the last one, is another sentence.
  */
 void kvr_tell_refused(const kvr_tell_t *t, const char **logged,

@@ -419,8 +419,11 @@ kvr_health_failed(kvr_health_t *h, uint32_t generation,
     ticket->probe = 0;
 
     if (opened) {
-        kvr_health_since(h, generation, now_ms);
         kvr_tally(&h->counters.opened);
+
+        if (!p->checked || !kvr_health_down(h, generation)) {
+            kvr_health_since(h, generation, now_ms);
+        }
     }
 
     return opened;
@@ -573,16 +576,18 @@ kvr_health_checked(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
                                 kvr_health_word(now_ms, n << 1 | down,
                                                 generation)));
 
-    if (changed) {
+    circuit = kvr_health_own(&h->circuit, generation);
+    c = kvr_circuit_unpack(circuit);
+
+    /* a worker that requests had found out of order is out since then */
+
+    if (changed && (passed || c.phase == KVR_CLOSED)) {
         kvr_health_since(h, generation, now_ms);
     }
 
     if (!passed) {
         return changed;
     }
-
-    circuit = kvr_health_own(&h->circuit, generation);
-    c = kvr_circuit_unpack(circuit);
 
     if (changed) {
         memset(&c, 0, sizeof(kvr_circuit_t));

@@ -196,6 +196,52 @@ kvr_load_reclaim(kvr_load_t *l)
 }
 
 
+kvr_owner_t
+kvr_load_beat(kvr_load_t *l, uint64_t now_ms, uint64_t stuck_ms)
+{
+    uint32_t          i, n;
+    uint64_t          last, beat;
+    kvr_owner_t       owner;
+    kvr_load_proc_t  *p;
+
+    if (l->slot == KVR_LOAD_NONE) {
+        return 0;
+    }
+
+    p = &l->zone->procs[l->slot];
+
+    last = kvr_load64(&p->beat_ms);
+    kvr_put64(&p->beat_ms, now_ms);
+
+    if (now_ms == 0 || now_ms - last > KVR_LOAD_BEAT_MS) {
+        return 0;
+    }
+
+    n = kvr_load32(&l->zone->nprocs);
+
+    for (i = 0; i < n; i++) {
+        p = &l->zone->procs[i];
+        beat = kvr_load64(&p->beat_ms);
+
+        if (beat == 0 || now_ms < beat + stuck_ms) {
+            continue;
+        }
+
+        owner = kvr_load64(&p->owner);
+
+        if (owner && kvr_owner_alive(owner)
+            && __atomic_compare_exchange_n(&p->beat_ms, &beat, 0, false,
+                                           __ATOMIC_RELAXED,
+                                           __ATOMIC_RELAXED))
+        {
+            return owner;
+        }
+    }
+
+    return 0;
+}
+
+
 static void
 kvr_load_zero(const kvr_load_t *l, uint32_t slot)
 {
@@ -203,6 +249,7 @@ kvr_load_zero(const kvr_load_t *l, uint32_t slot)
     kvr_load_row_t  *row;
 
     __atomic_store_n(&l->zone->procs[slot].waiting, 0, __ATOMIC_RELAXED);
+    kvr_put64(&l->zone->procs[slot].beat_ms, 0);
 
     for (i = 0; i < l->zone->max_holders; i++) {
         row = kvr_load_row(l, slot, i);

@@ -41,6 +41,9 @@
 #define KVR_LOAD_NONE        KVR_LOAD_PROCS      /* no table */
 #define KVR_LOAD_ROWS        32          /* of a part */
 #define KVR_LOAD_GATE_MS     100
+#define KVR_LOAD_BEAT_MS     1000        /* a process that was stuck so long
+                                            judges no other: all may have been
+                                            stopped */
 
 /* The number of parts of a table. */
 #define kvr_load_parts(max_holders)                                           \
@@ -81,6 +84,8 @@ typedef struct {
     uint64_t    parts;              /* where the offsets of its parts are, all
                                        from the zone's base; 0: none so far */
     int64_t     waiting;            /* requests that wait for room */
+    uint64_t    beat_ms;            /* monotonic: when the process ran its
+                                       timers last; 0: nobody waits for it */
 } kvr_load_proc_t;
 
 
@@ -156,6 +161,14 @@ void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r,
  */
 void kvr_load_wait(kvr_load_t *l, int64_t n);
 uint64_t kvr_load_waiting(const kvr_load_t *l);
+
+/*
+ * Tells the others that this process runs its timers: to be called each
+ * 100 ms, and with now_ms 0 when it ends.  Returns another process that is
+ * alive, and has not called this for stuck_ms; 0: there is none.  A process is
+ * returned once each time that it is stuck, to one process.  No lock.
+ */
+kvr_owner_t kvr_load_beat(kvr_load_t *l, uint64_t now_ms, uint64_t stuck_ms);
 
 /* Adds the blocks by which the answer has grown. */
 void kvr_load_grow(kvr_load_t *l, kvr_reservation_t *r, int64_t blocks);

@@ -23,6 +23,7 @@ const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
     [KVR_MEMBER_CHUNK] = "attention_chunk",
     [KVR_MEMBER_ENGINE] = "engine",
     [KVR_MEMBER_REASON] = "reason",
+    [KVR_MEMBER_CHANNEL] = "channel",
     [KVR_MEMBER_EPOCH] = KVR_FIELD_EPOCH,
     [KVR_MEMBER_SEQ] = KVR_FIELD_SEQ,
     [KVR_MEMBER_COMPLETE] = "complete",

@@ -61,6 +61,7 @@ typedef enum {
     KVR_MEMBER_CHUNK,
     KVR_MEMBER_ENGINE,
     KVR_MEMBER_REASON,
+    KVR_MEMBER_CHANNEL,
     KVR_MEMBER_ROUTER,              /* the number of those above */
 
     KVR_MEMBER_EPOCH = KVR_MEMBER_ROUTER,

@@ -107,7 +107,7 @@ local function door(name, declares, wanted, files)
 end
 
 door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
-                              "held", "times", "trust" })
+                              "held", "times", "trust", "log" })
 door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 

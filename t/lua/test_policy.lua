@@ -95,7 +95,11 @@ tap.ok(not pcall(function() one.weight = 3 end), "candidates are read-only")
 is(c.prompt_tokens, 70, "prompt_tokens")
 is(c.prompt_blocks, 4, "prompt_blocks")
 is(c.best, 1, "best")
-is(c.nonsense, nil, "what ctx has not is nil")
+local fine, nothing = pcall(function() return c.nonsense end)
+tap.ok(not fine and nothing:find('ctx has no field "nonsense": it has best, ', 1,
+                              true),
+       "an unknown field of ctx is an error, with those there are")
+is(c.dry, nil, "but not one that may be missing")
 
 local seen = {}
 

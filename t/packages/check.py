@@ -61,8 +61,11 @@ def built(root):
 def routed(root, name, folder):
     """README's quick start in a folder of the root, with free ports, and its
     last request until it is routed by overlap: a line of nginx's log."""
-    start, *chats = readme_commands("Quick start")
-    assert start.startswith("nginx -c") and len(chats) > 1, (start, chats)
+    lines = readme_commands("Quick start")
+    start, stop = (line for line in lines if line.startswith("nginx -c")
+                   and "reload" not in line)
+    chats = [line for line in lines if line.startswith("curl")]
+    assert len(chats) > 1 and "-s stop" in stop, lines
     workers = [Worker(f"{name}-w{number}", directory,
                       "--prefill-us-per-token", "1",
                       "--decode-us-per-token", "100") for number in (1, 2)]
@@ -79,7 +82,7 @@ def routed(root, name, folder):
             assert text.count(old) == 1, old
             text = text.replace(old, new)
         config.write_text(text)
-        log = root.path / "var/log/nginx/access.log"
+        log = root.path / "tmp/kv-alone.access.log"
         log.write_text("")
         begun = True
         root.run("sh", "-ec", start, cwd=folder)
@@ -103,8 +106,8 @@ def routed(root, name, folder):
         return line, agreement(line)
     finally:
         if begun:
-            pid = root.path / "run/nginx.pid"
-            root.run("nginx", "-s", "stop", check=False)
+            pid = root.path / "tmp/kv-alone.pid"
+            root.run("sh", "-ec", stop, cwd=folder, check=False)
             wait_until("nginx to end", lambda: not pid.exists())
         for worker in workers:
             worker.stop()

@@ -1,603 +1,284 @@
-"""The mistakes that people make, and how each is made with real programs.
+"""The mistakes that people make: what is told of each, where, and the remedy.
 
-A mistake is a function of a Bench, which makes it and returns what is then on
-the screen; its docstring is what the table calls it.
+A row has a name; how it is made (mistakes_made.py); the level; a pattern of the
+cause, with the value that is wrong; and a pattern at which the remedy begins,
+which stands behind the cause.  Where the words are nginx's or Lua's own there is
+no remedy among them: then `hint` is one, for docs/messages.md.
 """
 
-import contextlib
-import http.client
-import json
-import os
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import collections
 
-import stage as scenery
-from stage import NOBODY, PATIENCE, ROOT, Process, free_port, wait_until
+from mistakes_made import (
+    all_down, api, check, conf, engine_away, engine_down, hangs,
+    keepalive_first, missing_engine, new, no_access, no_key, no_lua_files,
+    no_template, no_tokens, open_api, option, other_block_size, other_database,
+    password, past, pick, place, redis_away, redis_dies, redis_down,
+    registered, relay_dies, same_worker, short_token, unknown_model, NEW)
 
-MODULES = "/usr/lib/nginx/modules"
-RELAY = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "kv-relay"
-CHECK = ROOT / "util" / "kv-router-check"
-TOKEN = "6f1d0c2b9a8e7d6c5b4a"
-
-CONF = """
-%(load)s
-daemon off;
-worker_processes 1;
-user %(user)s;
-pid %(path)s/nginx.pid;
-error_log stderr notice;
-events { worker_connections 64; }
-http {
-    access_log off;
-    client_body_temp_path %(path)s/body;
-    proxy_temp_path       %(path)s/proxy;
-    fastcgi_temp_path     %(path)s/fastcgi;
-    uwsgi_temp_path       %(path)s/uwsgi;
-    scgi_temp_path        %(path)s/scgi;
-    %(http)s
-}
-"""
-
-ZONE = "kv_router_zone zone=main:8m;"
 REDIS = "redis://127.0.0.1:6379"
-LUA = 'lua_package_path "%s/lua/?.lua;%s/?.lua;;";'
-
-# Behind a name of nginx's log line: time, level, pids, connection.
-STAMP = re.compile(r"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w+)\] \S+: (?:\*\d+ )?")
-
-
-class Bench:
-    """Where mistakes are made: a directory, ports, programs."""
-
-    def __init__(self):
-        self.path = Path(tempfile.mkdtemp(prefix="kv-mistakes-"))
-        self.path.chmod(0o755)
-        self.port = free_port()
-        self.other = free_port()
-        self.counter = 0
-
-    def close(self):
-        """Leaves nothing behind."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def write(self, name, text):
-        """A file of that name."""
-        file = self.path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        return file
-
-    def conf(self, http_block, load=("ndk_http", "ngx_http_lua")):
-        """A configuration with that in its http block."""
-        modules = "".join(f"load_module {MODULES}/{name}_module.so;\n"
-                          for name in load)
-        return self.write("nginx.conf", CONF % {
-            "load": f"{modules}load_module {scenery.MODULE};",
-            "user": "root" if os.geteuid() == 0 else "nobody",
-            "path": self.path, "http": http_block})
-
-    def lua(self):
-        """lua_package_path."""
-        return LUA % (ROOT, self.path)
-
-    def shown(self, text):
-        """What does not depend on this machine and moment."""
-        for found, shown in ((str(self.path), "/etc/nginx"),
-                             (str(ROOT), "/usr/share"),
-                             (f":{self.port}", ":8080"),
-                             (f":{self.other}", ":6379")):
-            text = text.replace(found, shown)
-        return text
-
-    # ------------------------------------------------------------ programs
-
-    def test(self, http_block, level="emerg", **conf):
-        """The lines of `nginx -t` of that level."""
-        done = subprocess.run(
-            ["nginx", "-t", "-c", str(self.conf(http_block, **conf))],
-            capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert (done.returncode == 0) == (level == "warn"), done.stderr
-        return self.shown(one(re.findall(rf"\[{level}\] (?:\d+#\d+: )?(.*)",
-                                         done.stderr), done.stderr))
-
-    def zone(self, more="", zone=ZONE):
-        """nginx -t of a zone, and what is behind it."""
-        return self.test(f"{zone}\n    {more}")
-
-    def refused(self, init, files=(), path=None):
-        """nginx does not start: the error of init_by_lua."""
-        for name, text in files:
-            self.write(name, text)
-        conf = self.conf(f"""{ZONE} {path or self.lua()}
-    init_by_lua_block {{ {init} }}""")
-        done = subprocess.run(["nginx", "-c", str(conf)], capture_output=True,
-                              text=True, timeout=PATIENCE, check=False)
-        assert done.returncode != 0, done.stderr
-        # of the policies and settings there are many, and there will be more
-        text = re.search(r"init_by_lua\S* error: (.*?)(?:\nstack|\Z)",
-                         done.stderr, re.S)
-        assert text, done.stderr
-        text = re.sub(r"(file '[^']*'):\n\s*", r"\1: ", text[1])
-        return self.shown(re.sub(r"^init_by_lua\S*:\d+: ", "", short(text)))
-
-    def policy(self, pick):
-        """kv-router-check of a policy with that pick()."""
-        self.write("acme/premium.lua", "\n".join((
-            "local _M = {}", "function _M.new() return _M end",
-            "function _M:pick(ctx)", f"    {pick}", "end", "return _M", "")))
-        done = subprocess.run(
-            [CHECK, "--lua-path", f"{self.path}/?.lua", "acme.premium"],
-            capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert done.returncode == 1, done
-        lines = done.stderr.splitlines()
-        text = lines[0].strip()
-        if "acme/premium.lua" not in text:
-            text += " " + next(line.strip() for line in lines
-                               if "acme/premium.lua" in line)
-        return self.shown(short(text))
-
-    def relay(self, *options):
-        """kv-relay refuses these options."""
-        done = subprocess.run([RELAY, *options], capture_output=True, text=True,
-                              timeout=PATIENCE, check=False)
-        assert done.returncode != 0, done
-        return self.shown(done.stderr.splitlines()[0])
-
-    @contextlib.contextmanager
-    def running(self, http_block, name="nginx"):
-        """nginx with that configuration: its process."""
-        self.counter += 1
-        process = Process(f"{name}-{self.counter}", [
-            "nginx", "-c", str(self.conf(http_block))], self.path)
-        try:
-            wait_until("nginx runs", lambda: "start worker process "
-                       in log(process) or process.status() is not None,
-                       PATIENCE)
-            process.check_alive()
-            yield process
-        finally:
-            process.stop()
-
-    def ask(self, method, path, body=None, **headers):
-        """Status and body of a request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port,
-                                                timeout=PATIENCE)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, {
-                name.replace("_", "-"): value
-                for name, value in headers.items()})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-
-    def said(self, process, pattern):
-        """Waits for a line of the log, and returns it from the match on."""
-        def look():
-            return re.search(pattern, log(process))
-        found = wait_until(pattern, look, PATIENCE)
-        line = log(process)[found.start():].split("\n", 1)[0]
-        # the request that nginx adds
-        return self.shown(short(line.split(", client: ")[0]))
-
-    def router(self, settings="", engine=NOBODY, worker="", zone=ZONE):
-        """A whole configuration with one engine."""
-        return f"""{zone} {self.lua()}
-    kv_router_worker main w1 {engine} {worker};
-    init_by_lua_block {{
-        router = require("resty.kv_router").new("main", {{ {settings} }})
-    }}
-    upstream engines {{
-        server 0.0.0.1;
-        balancer_by_lua_block {{ router:balance() }}
-    }}
-    server {{
-        listen 127.0.0.1:{self.port};
-        location /v1/ {{
-            access_by_lua_block {{ router:access() }}
-            proxy_pass http://engines;
-            proxy_connect_timeout 1s;
-        }}
-        location /plain/ {{ proxy_pass http://engines; }}
-        location /kv/ {{ kv_router_api main; }}
-    }}"""
-
-    def api(self, parameters, method, path, **headers):
-        """Status and error of a call of an API with those parameters."""
-        self.write("token", TOKEN + "\n")
-        with self.running(f"""{ZONE}
-    server {{
-        listen 127.0.0.1:{self.port};
-        location /kv/ {{ kv_router_api main {parameters}; }}
-    }}"""):
-            status, body = self.ask(method, f"/kv/{path}", **headers)
-        return self.shown(f"{status}: {json.loads(body)['error']}")
-
-    def registered(self, **fields):
-        """nginx hears of a worker that is registered with those fields."""
-        with scenery.Stage("mistakes") as stage:
-            stage.redis_port = self.other
-            stage.redis = scenery.redis.Redis(port=self.other)
-            stage.start_redis()
-            stage.redis.sadd("kv-workers", "w1")
-            stage.redis.hset("kv-worker:{w1}", mapping={
-                "address": NOBODY, **fields})
-            zone = ZONE.replace(";", " model=qwen3;")
-            with self.running(f"{zone} kv_router_redis main "
-                              f"redis://127.0.0.1:{self.other};") as nginx:
-                return self.said(nginx, 'kv_router zone "main": registration')
-
-
-def log(process):
-    """All that a process has said."""
-    return process.log.read_text(errors="replace")
-
-
-def one(lines, text):
-    """The one line of them."""
-    assert len(lines) == 1, text
-    return lines[0]
-
-
-def short(text):
-    """The first line, and of long lists the beginning."""
-    text = text.split("\n", 1)[0]
-    text = re.sub(r"((?:There are|there are|it has) (?:[\w.]+, ){3})[\w., ]*\w",
-                  r"\1...", text)
-    return text
-
-
-# ------------------------------------------------------------ configuration
-
-def zone_behind(bench):
-    """the zone stands behind a directive that names it"""
-    return bench.zone(ZONE, zone=f"kv_router_redis main {REDIS};")
-
-
-def url_without_scheme(bench):
-    """the URL of Redis has no scheme"""
-    return bench.zone("kv_router_redis main 127.0.0.1:6379;")
-
-
-def zone_too_small(bench):
-    """`zone=main:4m`"""
-    return bench.zone(zone="kv_router_zone zone=main:4m;")
-
-
-def zone_in_g(bench):
-    """`zone=main:1g`"""
-    return bench.zone(zone="kv_router_zone zone=main:1g;")
-
-
-def blocksize(bench):
-    """`blocksize=16`"""
-    return bench.zone(zone="kv_router_zone zone=main:8m blocksize=16;")
-
-
-def zone_twice(bench):
-    """a zone is defined twice"""
-    return bench.zone(ZONE)
-
-
-def zones_share(bench):
-    """two zones have one Redis, and no models"""
-    return bench.test(f"""{ZONE} kv_router_zone zone=other:8m;
-    kv_router_redis main {REDIS}; kv_router_redis other {REDIS};""", "warn")
-
-
-def worker_twice(bench):
-    """a worker is there twice"""
-    return bench.zone("kv_router_worker main w1 10.0.0.1:8000;\n"
-                      "kv_router_worker main w1 10.0.0.2:8000;")
-
-
-def address_twice(bench):
-    """two workers have one address"""
-    return bench.test(f"""{ZONE} kv_router_worker main w1 10.0.0.1:8000;
-    kv_router_worker main w2 10.0.0.1:8000;""", "warn")
-
-
-def address_with_scheme(bench):
-    """a worker's address has a scheme"""
-    return bench.zone("kv_router_worker main w1 http://10.0.0.1:8000;")
-
-
-def no_port(bench):
-    """a worker's address has no port"""
-    return bench.zone("kv_router_worker main w1 10.0.0.1;")
-
-
-def no_address(bench):
-    """a worker has no address"""
-    return bench.zone("kv_router_worker main w1;")
-
-
-def keepalive_first(bench):
-    """`keepalive` stands before the balancer"""
-    text = f"""{ZONE}
-    upstream engines {{
-        server 0.0.0.1;
-        keepalive 64;
-        balancer_by_lua_block {{ router:balance() }}
-    }}"""
-    done = subprocess.run(["nginx", "-t", "-c", str(bench.conf(text))],
-                          capture_output=True, text=True, timeout=PATIENCE,
-                          check=False)
-    return bench.shown(one(re.findall(r'\[warn\] \d+#\d+: ("keepalive.*)',
-                                      done.stderr), done.stderr))
-
-
-def no_lua_module(bench):
-    """the Lua module is not loaded"""
-    return bench.test(bench.lua(), load=())
-
-
-def open_api(bench):
-    """everybody can call the HTTP API"""
-    return bench.test(f"""{ZONE}
-    server {{ listen {bench.port}; location /kv/ {{ kv_router_api main; }} }}""",
-                      "warn")
-
-
-def readonly(bench):
-    """`kv_router_api main readonly`"""
-    return bench.zone(f"server {{ listen 127.0.0.1:{bench.port}; location /kv/ "
-                      "{ kv_router_api main readonly; } }")
-
-
-def no_token_file(bench):
-    """the token file is not there"""
-    return bench.zone(f"server {{ listen 127.0.0.1:{bench.port}; location /kv/ "
-                      "{ kv_router_api main token_file=nowhere; } }")
-
-
-def short_token(bench):
-    """the token is too short"""
-    bench.write("short", "secret\n")
-    text = bench.zone(f"server {{ listen 127.0.0.1:{bench.port}; location /kv/ "
-                      "{ kv_router_api main token_file=short; } }")
-    assert "secret" not in text, text
-    return text
-
-
-# ------------------------------------------------------------------- kv.new
-
-NEW = 'router = require("resty.kv_router").new("main", { %s })'
-
-
-def mian(bench):
-    """`kv.new("mian")`"""
-    return bench.refused((NEW % "").replace("main", "mian"))
-
-
-def tokeniser(bench):
-    """`tokeniser = "auto"`"""
-    return bench.refused(NEW % 'tokeniser = "auto"')
-
-
-def credit_of_text(bench):
-    """`overlap_credit = "2"`"""
-    return bench.refused(NEW % 'policy_conf = { overlap_credit = "2" }')
-
-
-def unknown_policy(bench):
-    """`policy = "kv_cots"`"""
-    return bench.refused(NEW % 'policy = "kv_cots"')
-
-
-def unknown_module(bench):
-    """a policy's module is in no folder of `lua_package_path`"""
-    return bench.refused(NEW % 'policy = "acme.premum"')
-
-
-def no_new(bench):
-    """a policy has no `new`"""
-    return bench.refused(NEW % 'policy = "acme.nonew"',
-                         [("acme/nonew.lua", "return {}\n")])
-
-
-def syntax_error(bench):
-    """a policy has a syntax error"""
-    return bench.refused(NEW % 'policy = "acme.typo"',
-                         [("acme/typo.lua", "return 1 +\n")])
-
-
-def no_lua_files(bench):
-    """`lua_package_path` does not have the Lua library"""
-    lua = bench.path / "core"
-    lua.mkdir(exist_ok=True)
-    for name in ("resty/core", "resty/lrucache", "ngx"):
-        for file in Path("/usr/share/lua/5.1").glob(f"{name}*"):
-            (lua / name).parent.mkdir(exist_ok=True)
-            (lua / name).with_name(file.name).symlink_to(file)
-    return bench.refused(NEW % "", path=f'lua_package_path "{lua}/?.lua";')
-
-
-# ----------------------------------------------------------------- policies
-
-def endless(bench):
-    """`while true do end` in `pick()`"""
-    return bench.policy("while true do end")
-
-
-def sleeps(bench):
-    """`ngx.sleep(1)` in `pick()`"""
-    return bench.policy("ngx.sleep(1) return 1")
-
-
-def nobody(bench):
-    """`return "w9999"`"""
-    return bench.policy('return "w9999"')
-
-
-def nothing(bench):
-    """`pick()` returns nothing"""
-    return bench.policy("return")
-
-
-def overlap(bench):
-    """`c.overlap` of a candidate"""
-    return bench.policy("return ctx.candidates[1].overlap > 3 and 1 or 2")
-
-
-def a_global(bench):
-    """a global variable in `pick()`"""
-    return bench.policy("count = 1 return 1")
-
-
-# ----------------------------------------------------------------- requests
-
-def no_access(bench):
-    """a location has no `router:access()`"""
-    with bench.running(bench.router()) as nginx:
-        assert bench.ask("GET", "/plain/")[0] == 502
-        return bench.said(nginx, 'kv_router: zone "main": no peer')
-
-
-COMPLETION = '{"model": "%s", "prompt": "Once upon a time there was a fox"}'
-
-
-def unknown_model(bench):
-    """a request names a model that no worker has"""
-    with bench.running(bench.router(worker="model=llama")) as nginx:
-        bench.ask("POST", "/v1/completions", COMPLETION % "demo")
-        bench.ask("POST", "/v1/completions", COMPLETION % "demo")
-        text = bench.said(nginx, 'kv_router: zone "main": no worker serves')
-        assert log(nginx).count("no worker serves") == 1, log(nginx)
-        return text
-
-
-def no_tokenizer(bench):
-    """texts come, and `tokenizer = "none"`"""
-    zone = "kv_router_zone zone=main:8m block_size=4;"
-    with bench.running(bench.router('tokenizer = "none"', zone=zone,
-                                    worker="events=on")) as nginx:
-        status, body = bench.ask("POST", "/kv/events", json.dumps({
-            "worker_id": "w1", "event": {"event_id": 1, "dp_rank": 0, "data": {
-                "stored": {"parent_hash": None, "blocks": [{
-                    "block_hash": 101, "tokens_hash": 201}]}}}}))
-        assert status == 200, body
-        bench.ask("POST", "/v1/completions", COMPLETION % "demo")
-        return bench.said(nginx, r'kv_router: zone "main": \d+ of \d+ requests')
-
-
-def engine_down(bench):
-    """an engine is down"""
-    with bench.running(bench.router(engine=f"127.0.0.1:{bench.other}")
-                       ) as nginx:
-        for _ in range(3):
-            assert bench.ask("POST", "/v1/completions", COMPLETION
-                             % "demo")[0] == 502
-        return bench.said(nginx, 'kv_router zone "main": worker "w1" is out')
-
-
-def all_down(bench):
-    """all engines are down, and the configuration is that of the sample"""
-    sample = (ROOT / "conf/nginx.conf").read_text()
-    pages = re.search(r"( +error_page .*?})\n\n +# The HTTP API", sample,
-                      re.S)[1]
-    text = bench.router(engine=f"127.0.0.1:{bench.other}")
-    with bench.running(text.replace("location /plain/", f"{pages}\n"
-                                    "        location /plain/")):
-        status, body = bench.ask("POST", "/v1/completions", COMPLETION % "demo")
-    assert json.loads(body)["error"]["code"], body
-    return f"{status}: {body.strip()}"
-
-
-def redis_down(bench):
-    """the port of Redis is wrong"""
-    with bench.running(f"{ZONE} kv_router_redis main "
-                       f"redis://127.0.0.1:{bench.other};") as nginx:
-        return bench.said(nginx, "connect.. failed")
-
-
-# ---------------------------------------------------------------------- API
-
-def foreign_page(bench):
-    """a page of another site calls the HTTP API"""
-    return bench.api("", "POST", "workers/w1/drain",
-                     Origin="http://evil.example")
-
-
-def cross_site(bench):
-    """the same, by a browser that does not send `Origin`"""
-    return bench.api("", "DELETE", "workers/w1", Sec_Fetch_Site="cross-site")
-
-
-def foreign_name(bench):
-    """a change by a name of the API's server that is no `server_name`"""
-    return bench.api("", "DELETE", "workers/w1", Host="kv.internal")
-
-
-def change_by_reader(bench):
-    """a change by a location that is `read_only`"""
-    return bench.api("read_only", "DELETE", "workers/w1")
-
-
-def no_token(bench):
-    """a call without the token"""
-    return bench.api("token_file=token", "GET", "workers")
-
-
-# -------------------------------------------------------------------- relay
-
-OPTIONS = ("--worker", "w1", "--redis", REDIS, "--listen", "127.0.0.1:0")
-
-
-def star(bench):
-    """`--events tcp://*:5557`"""
-    return bench.relay(*OPTIONS, "--events", "tcp://*:5557",
-                       "--block-size", "16")
-
-
-def engine_away(bench):
-    """the relay does not reach its engine"""
-    with scenery.Stage("mistakes") as stage:
-        stage.start_redis()
-        relay = Process("relay", [
-            RELAY, "--worker", "w1", "--redis", stage.redis_url(),
-            "--listen", "127.0.0.1:0", "--block-size", "16",
-            "--events", f"tcp://127.0.0.1:{bench.other}"], bench.path)
-        try:
-            text = bench.said(relay, "engine not reached")
-        finally:
-            relay.stop()
-    return re.sub(r"seconds=\d+", "seconds=5", text)
-
-
-def other_block_size(bench):
-    """engine and relay have another block size than the zone"""
-    return bench.registered(block_size="32")
-
-
-def other_model(bench):
-    """the relay has another model than the zone"""
-    return bench.registered(model="llama", block_size="16")
-
-
-def name_as_address(bench):
-    """the relay registers a host name, and nginx has no resolver"""
-    return bench.registered(address="engine-1:8000")
-
+WORKER = "kv_router_worker main w1 10.0.0.1:8000"
+ERROR, WARN, EXIT = "error", "warn", "exit status 1"
+
+Row = collections.namedtuple("Row", "name make level cause remedy hint",
+                             defaults=(None, None))
+
+
+def emerg(name, text, cause, remedy=None, hint=None, **zone):
+    """nginx does not accept that."""
+    return Row(name, conf(text, **zone), "emerg", cause, remedy, hint)
+
+
+NGINX_T = (
+    emerg("the zone stands behind a directive that names it",
+          "kv_router_zone zone=main:8m;",
+          'unknown kv_router_zone "main" in "kv_router_redis"',
+          "it must be defined before", zone=f"kv_router_redis main {REDIS};"),
+    emerg("`mian` in the place of `main`",
+          "kv_router_worker mian w1 10.0.0.1:8000;",
+          'unknown kv_router_zone "mian" in "kv_router_worker"',
+          "it must be defined"),
+    emerg("the URL of Redis has no scheme",
+          "kv_router_redis main 127.0.0.1:6379;", '"127.0.0.1:6379"',
+          "the parameters are URLs"),
+    emerg("the database of Redis is no number",
+          f"kv_router_redis main {REDIS}/one;", "/one.* has a wrong db",
+          "it must be 0"),
+    emerg("`zone=main:4m`", "", "4m is too small", "write zone=main:5m",
+          zone="kv_router_zone zone=main:4m;"),
+    emerg("`zone=main:1g`", "", "zone=main:1g", "it must be a name",
+          zone="kv_router_zone zone=main:1g;"),
+    emerg("`blocksize=16`", "", "blocksize=16", "the parameters are",
+          zone="kv_router_zone zone=main:8m blocksize=16;"),
+    emerg("a zone is defined twice", "kv_router_zone zone=main:8m;",
+          '"main" is already defined', "each needs a name"),
+    Row("two zones have one Redis, and no models", conf(
+        "kv_router_zone zone=other:8m; "
+        f"kv_router_redis main {REDIS}; kv_router_redis other {REDIS};"),
+        WARN, '"main".* and "other".* have the same Redis', 'give each zone'),
+    emerg("a worker is there twice", f"{WORKER}; {WORKER};",
+          'duplicate worker "w1"', "each needs an id"),
+    Row("two workers have one address", conf(
+        f"{WORKER}; {WORKER.replace('w1', 'w2')};"), WARN,
+        '"w1" and "w2" .* the same address 10.0.0.1:8000',
+        "leave one of them out"),
+    emerg("a worker's address has a scheme",
+          "kv_router_worker main w1 http://10.0.0.1:8000;",
+          '"http://10.0.0.1:8000" .* an address has no scheme',
+          'write "host:port"'),
+    emerg("a worker's address has no port", "kv_router_worker main w1 10.0.0.1;",
+          'no port in address "10.0.0.1"', "write "),
+    emerg("a worker's port is none", "kv_router_worker main w1 10.0.0.1:99999;",
+          'invalid port in worker "10.0.0.1:99999"',
+          hint="a port is at most 65535"),
+    emerg("a worker has no address", "kv_router_worker main w1;",
+          '"kv_router_worker" directive',
+          "is missing the worker's address"),
+    emerg("a worker's id has another character",
+          "kv_router_worker main w/1 10.0.0.1:8000;", '"w/1"', "it must be"),
+    emerg("`engine=vlm`", f"{WORKER} engine=vlm;", "engine=vlm", "it must be"),
+    emerg("`role=prefil`", f"{WORKER} role=prefil;", "role=prefil",
+          "it must be"),
+    emerg("`weight=0`", f"{WORKER} weight=0;", "weight=0", "it must be"),
+    emerg("`kv_router_health main check=health`",
+          "kv_router_health main check=health;", "check=health", "it must be"),
+    emerg("`kv_router_health main chek=/health`",
+          "kv_router_health main chek=/health;", "chek=/health",
+          "the parameters are"),
+    emerg("the directory of the model is not there",
+          "kv_router_model main nowhere engine=vllm;",
+          'nowhere".* No such file', "kv-model-dump makes it"),
+    Row("`keepalive` stands before the balancer", keepalive_first, WARN,
+        '"keepalive 64" of upstream "engines" .* has no effect',
+        "write it behind"),
+    emerg("the Lua module is not loaded", 'lua_package_path ";;";',
+          "lua_package_path", load=(),
+          hint="`load_module` of `ndk_http_module.so` and "
+          "`ngx_http_lua_module.so`"),
+    Row("everybody can call the HTTP API", open_api, WARN, '"/kv/".* everybody',
+        'add "allow"'),
+    Row("`kv_router_api main readonly`", place("kv_router_api main readonly;"),
+        "emerg", '"readonly"', "the parameters are"),
+    Row("the token file is not there", place(
+        "kv_router_api main token_file=nowhere;"), "emerg",
+        'nowhere" is missing', "it must have"),
+    Row("the token is too short", short_token, "emerg", 'short" is too short',
+        "it must have"),
+)
+
+START = (
+    Row('`kv.new("mian")`', lambda bench: bench.refused(
+        (NEW % "").replace("main", "mian")), ERROR,
+        'no kv_router_zone "mian"', "did you mean"),
+    Row('`tokeniser = "auto"`', new('tokeniser = "auto"'), ERROR,
+        'setting "tokeniser"', "did you mean"),
+    Row('`tokenizer = "autto"`', new('tokenizer = "autto"'), ERROR,
+        '"tokenizer"', 'must be .*not "autto"'),
+    Row('`tokenizer = "local"` without a model', new('tokenizer = "local"'),
+        ERROR, '"local": zone "main" has no model', "add kv_router_model"),
+    Row("`overload_status = 999`", new("overload_status = 999"), ERROR,
+        '"overload_status"', "must be from .* not 999"),
+    Row('`overlap_credit = "2"`', new(
+        'policy_conf = { overlap_credit = "2" }'), ERROR, '"overlap_credit"',
+        "must be a number, not string"),
+    Row("`overlap_credt = 1`", new("policy_conf = { overlap_credt = 1 }"),
+        ERROR, '"overlap_credt"', "did you mean"),
+    Row('`policy = "kv_cots"`', new('policy = "kv_cots"'), ERROR,
+        'policy "kv_cots"', "did you mean"),
+    Row("a policy's module is in no folder of `lua_package_path`", new(
+        'policy = "acme.premum"'), ERROR, '"acme.premum"',
+        "no file of lua_package_path has it"),
+    Row("a policy has no `new`", new('policy = "acme.nonew"', (
+        "acme/nonew.lua", "return {}\n")), ERROR, '"acme.nonew"',
+        r"has no function new\(conf\)"),
+    Row("a policy has a syntax error", new('policy = "acme.typo"', (
+        "acme/typo.lua", "return 1 +\n")), ERROR,
+        "typo.lua:2: unexpected symbol", hint="the line that is named"),
+    Row("`lua_package_path` does not have the Lua library", no_lua_files,
+        ERROR, "module 'resty.kv_router' not found",
+        hint="add the library's folder, and end the path with `;;`"),
+)
+
+CHECK = (
+    Row("`while true do end` in `pick()`", pick("while true do end"), EXIT,
+        "context 1 .* more than 2 s", "an endless loop"),
+    Row("`ngx.sleep(1)` in `pick()`", pick("ngx.sleep(1) return 1"), EXIT,
+        "pick: it yielded", "which a policy may not"),
+    Row('`return "w9999"`', pick('return "w9999"'), EXIT,
+        'it returned worker "w9999" rank 0, which is no candidate',
+        hint="return one of `ctx.candidates`, or its number"),
+    Row("`pick()` returns nothing", pick("return"), EXIT,
+        "it returned nothing", "pick.. must return"),
+    Row("`c.overlap` of a candidate", pick(
+        "return ctx.candidates[1].overlap > 3 and 1 or 2"), EXIT,
+        'no field "overlap"', "it has"),
+    Row("`ctx.tokens`", pick("return ctx.tokens and 1 or 1"), EXIT,
+        'ctx has no field "tokens"', "it has"),
+    Row("a global variable in `pick()`", pick("count = 1 return 1"), EXIT,
+        '"count" is global', 'write "local"'),
+    Row("`local router =` in `init_by_lua_block`", check(
+        f"local {NEW % ''}"), EXIT, '"router" is nil', 'write "router = '),
+    Row("`lua_package_path` without `;;`", check(
+        NEW % "", 'lua_package_path "/usr/share/lua/?.lua";'), EXIT,
+        'lua_package_path does not end with ";;"', "add it"),
+)
+
+RUNS = (
+    Row("a location has no `router:access()`", no_access, ERROR,
+        "was not routed in its access phase", "write access_by_lua_block"),
+    Row("`proxy_pass` names an engine, not the upstream",
+        past("127.0.0.1:ENGINE/"), ERROR,
+        '"w1" at .*, but the request went to "127.0.0.1:8001"',
+        '"proxy_pass" must name'),
+    Row("the upstream has no balancer", past("bare"), ERROR,
+        'went to "0.0.0.1:80"', '"proxy_pass" must name'),
+    Row("a request names a model that no worker has", unknown_model, WARN,
+        'no worker serves the model "demo"', "unknown_model = "),
+    Row('texts come, and `tokenizer = "none"`', no_tokens('tokenizer = "none"'),
+        WARN, "no tokenizer is configured", "set tokenizer"),
+    Row('`tokenizer = "auto"`, and no engine makes token ids',
+        no_tokens('tokenizer = "auto"'), WARN, "no engine can be asked",
+        "start vLLM with"),
+    Row('`tokenizer = "local"`, and the model has no chat template',
+        no_template, ERROR, "no chat template", "put the engine's"),
+    Row("engines want a key", no_key, ERROR, '"w1" .* status 401',
+        "set its key"),
+    Row("an engine is down", engine_down, WARN,
+        '"w1" is out .* the last one: connect',
+        hint="start it, or correct its address"),
+    Row("all engines are down: what the client gets, with the sample", all_down,
+        "status 502", "the engine failed", hint="start one"),
+    Row("`check=/healthz`, and the engine has none", missing_engine(
+        "/healthz", more="kv_router_health main check=/healthz interval=100ms;"
+        ), ERROR, '"w1" is down: 3 checks of "/healthz" .* status 404',
+        hint="a URI that the engine has"),
+    Row("`kv_router_scrape main uri=/metric`", missing_engine(
+        "/metric", more="kv_router_scrape main uri=/metric interval=100ms;"),
+        WARN, '"w1" .*"/metric" .* status 404',
+        hint="a URI that the engine has"),
+    Row("`pick()` does not end", hangs, ERROR,
+        'process 4711 hangs .* "acme.hangs"', "try the policy"),
+    Row("the port of Redis is wrong", redis_down, ERROR,
+        "Connection refused.* redis: .*127.0.0.1:9999",
+        hint="the URL of `kv_router_redis`, or start Redis"),
+    Row("Redis is down: what the status page says", redis_dies, "STALE",
+        "reason redis_down", hint="start Redis"),
+    Row("a password for a Redis that has none", password, ERROR,
+        "refused the password: .*AUTH.* without any password",
+        hint="leave it out of the URL"),
+    Row("engine and relay have another block size than the zone",
+        registered(block_size="32"), ERROR, "it is 32, .* block_size=16",
+        "start engine and relay with"),
+    Row("the relay has another model than the zone",
+        registered(model="llama", block_size="16"), ERROR,
+        'it is "llama", .* model=qwen3', "correct one of them"),
+    Row("the relay has another `--channel`", registered(
+        model="qwen3", channel="kv-other:"), ERROR,
+        '"w2" .* --channel "kv-other:".*"kv-events:"', "write the same"),
+    Row("the relay's URL names another database of Redis", other_database,
+        ERROR, '"w1" .* are lost.* "kv-log:{w1}"', "is its kv-relay's database"),
+    Row("the relay's `--worker` is another id than that of `kv_router_worker`",
+        registered(True, "engine1", model="qwen3", address="0.0.0.1:9"), WARN,
+        '"w1" and "engine1" have the same address 0.0.0.1:9',
+        "leave one of them out"),
+    Row("the relay registers a host name, and nginx has no resolver",
+        registered(model="qwen3", address="engine-1:8000"), ERROR,
+        'needs the directive "resolver"', "add it"),
+    Row("the relay dies", relay_dies, ERROR,
+        'nothing was heard of worker "w1" for', "is its kv-relay running"),
+)
+
+API = (
+    Row("a page of another site calls the HTTP API", api(
+        "", "POST", "workers/w1/drain", Origin="http://evil.example"),
+        "status 403", '"http://evil.example"', "call it without"),
+    Row("the same, by a browser that does not send `Origin`", api(
+        "", "DELETE", "workers/w1", Sec_Fetch_Site="cross-site"), "status 403",
+        '"cross-site"', "call it without"),
+    Row("a change by a name of the API's server that is no `server_name`", api(
+        "", "DELETE", "workers/w1", Host="kv.internal"), "status 403",
+        '"kv.internal" is no name', "call .* by an address"),
+    Row("a change by a location that is `read_only`", api(
+        "read_only", "DELETE", "workers/w1"), "status 403",
+        '"workers/ID" changes zone "main", .* read_only',
+        hint="a location without `read_only`"),
+    Row("a call without the token", api(
+        "token_file=token", "GET", "workers"), "status 401",
+        "the token is missing or wrong", "send "),
+)
+
+RELAY = (
+    Row("`--events tcp://*:5557`", option("--events", "tcp://*:5557"),
+        "exit status 2", r'"tcp://\*:5557"', "give the engine's host"),
+    Row("`--events 127.0.0.1:5557`", option("--events", "127.0.0.1:5557"),
+        "exit status 2", '"127.0.0.1:5557"', "is neither tcp://host:port"),
+    Row("`--redis http://redis`", option("--redis", "http://redis"),
+        "exit status 2", "--redis URL 1", "begins with none of"),
+    Row("`--address engine-1`", option("--address", "engine-1"),
+        "exit status 2", '"engine-1"', "is not host:port"),
+    Row("`--block-size 0`", option("--block-size", "0"), "exit status 2",
+        "--block-size", "must be 1 to 1024, not 0"),
+    Row("`--engine sgl`", option("--engine", "sgl"), "exit status 2",
+        "--engine", 'must be .*, not "sgl"'),
+    Row("`--reddis`", option("--reddis", "x"), "exit status 2", "--reddis",
+        "see --help"),
+    Row("the relay does not reach its engine", engine_away, "level=warn",
+        'endpoint="tcp://127.0.0.1:9999".* why=', "remedy="),
+    Row("the relay does not reach Redis", redis_away, "level=warn",
+        "redis=127.0.0.1:9999.* why=", hint="`--redis`, or start Redis"),
+    Row("the engine's blocks are no multiple of `--block-size`",
+        other_block_size, "level=warn",
+        "the engine's is 24, no multiple of --block-size 16",
+        hint="give relay and zone a block size that divides the engine's"),
+    Row("a second engine's relay has the `--worker` of the first one",
+        same_worker, "level=warn",
+        'address="10.0.0.2:8000" other="10.0.0.1:8000"', "remedy="),
+)
 
 MISTAKES = (
-    ("nginx -t", (
-        zone_behind, url_without_scheme, zone_too_small, zone_in_g, blocksize,
-        zone_twice, zones_share, worker_twice, address_twice,
-        address_with_scheme, no_port, no_address, keepalive_first,
-        no_lua_module, open_api, readonly, no_token_file, short_token)),
-    ("the start of nginx, and kv-router-check -c", (
-        mian, tokeniser, credit_of_text, unknown_policy, unknown_module, no_new,
-        syntax_error, no_lua_files)),
-    ("kv-router-check", (
-        endless, sleeps, nobody, nothing, overlap, a_global)),
-    ("nginx, while it runs", (
-        no_access, unknown_model, no_tokenizer, engine_down, all_down,
-        redis_down,
-        other_block_size, other_model, name_as_address)),
-    ("the HTTP API", (
-        foreign_page, cross_site, foreign_name, change_by_reader, no_token)),
-    ("kv-relay", (star, engine_away)),
+    ("nginx -t", NGINX_T),
+    ("the start of nginx, and kv-router-check -c", START),
+    ("kv-router-check", CHECK),
+    ("nginx, while it runs", RUNS),
+    ("the HTTP API", API),
+    ("kv-relay", RELAY),
 )

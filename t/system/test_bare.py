@@ -83,7 +83,7 @@ def a_wrong_block_size_is_named():
     assert worker["refused"] == {"block_size": 3}, worker
     lines = [line for line in at.stage.log().splitlines()
              if 'worker "small"' in line]
-    assert len(lines) == 1 and "[warn]" in lines[0], lines
+    assert len(lines) == 1 and "[error]" in lines[0], lines
     assert f"block size is {size}," in lines[0], lines
     assert f"the zone's {BLOCK_SIZE}:" in lines[0], lines
 

@@ -297,6 +297,14 @@ def unknown_fields_are_told():
                      "it has worker, rank, device, host, disk, ", err), err
 
 
+def unknown_fields_of_ctx_are_told():
+    """and one that ctx does not have"""
+    status, out, err = tried("tells", "return ctx.tokens and 1 or 1")
+    assert status == 1, (out, err)
+    assert re.search(r'acme/tells\.lua:5: ctx has no field "tokens": it has '
+                     "best, block_size, candidates, dry, ", err), err
+
+
 CONF = """
 events {}
 http {
@@ -311,10 +319,10 @@ http {
 """
 
 
-def checked(settings):
+def checked(settings, conf=CONF):
     """What is said of a configuration with these settings of a router."""
     (at / "zones1.inc").write_text("kv_router_zone zone=main:8m;\n")
-    (at / "nginx.conf").write_text((CONF % settings).replace("PATH", str(at)))
+    (at / "nginx.conf").write_text((conf % settings).replace("PATH", str(at)))
     return check("-c", str(at / "nginx.conf"))
 
 
@@ -350,6 +358,23 @@ def mistakes_of_a_configuration_are_told():
     assert status == 1 and 'zone "main" has no model' in err, (out, err)
     status, out, err = check("-c", str(at / "nowhere.conf"))
     assert status == 1 and "nowhere.conf: No such file" in err, (out, err)
+
+
+def what_only_nginx_would_find_is_told():
+    """so are a router that is local to init_by_lua, and a lua_package_path by
+    which nginx does not find its own modules"""
+    for old, new, said in (
+            ("    }\n}\n", "    }\n    access_by_lua_block { router:access() }"
+             "\n}\n", 'nginx.conf:11: access_by_lua_block: "router" is nil '
+             'there: write "router = ..." in init_by_lua, without "local"'),
+            ('/?.lua;;"', '/?.lua"', "nginx.conf:4: lua_package_path does not "
+             'end with ";;", so nginx does not find its own Lua modules')):
+        assert old in CONF, old
+        status, out, err = checked('policy = "p2c"', CONF.replace(old, new))
+        assert status == 1 and said in err, (new, out, err)
+    status, out, err = checked('policy = "p2c"', CONF.replace(
+        "    }\n}\n", "    }\n    access_by_lua_block { other:access() }\n}\n"))
+    assert status == 0, (out, err)
 
 
 def a_policy_without_bounds_is_ended():
@@ -461,8 +486,9 @@ def main():
             a_wait_is_told, done_and_explain_are_called,
             a_policy_that_is_refused_is_told,
             policies_that_never_end_are_ended, a_global_is_told,
-            unknown_fields_are_told, a_configuration_is_checked,
-            mistakes_of_a_configuration_are_told, a_zone_can_have_a_model,
+            unknown_fields_are_told, unknown_fields_of_ctx_are_told,
+            a_configuration_is_checked, mistakes_of_a_configuration_are_told,
+            what_only_nginx_would_find_is_told, a_zone_can_have_a_model,
             a_policy_without_bounds_is_ended,
             an_error_without_words_is_told, a_slow_policy_is_no_fault,
             what_is_missing_is_named, it_says_how_it_is_called])

@@ -181,17 +181,21 @@ class Fixture:
             assert text.count(old) == times, (old, text.count(old))
             text = text.replace(old, new)
 
+        alone = text == ALONE
         replace("listen  8080;", f"listen  127.0.0.1:{self.port};")
-        if text != ALONE.replace("listen  8080;",
-                                 f"listen  127.0.0.1:{self.port};"):
+        if not alone:
             replace("redis://127.0.0.1:6379",
                     f"redis://127.0.0.1:{self.redis_port}")
         for worker, address in WORKERS.items():
             replace(f"main {worker} {address};",
                     f"main {worker} {self.engines[worker]};")
-        replace("/var/log/nginx/", f"{self.prefix}/", 2)
+        if alone:
+            replace("/tmp/kv-alone.pid", f"{self.prefix}/nginx.pid")
+            replace("/tmp/kv-alone.", f"{self.prefix}/", 2)
+        else:
+            replace("/var/log/nginx/", f"{self.prefix}/", 2)
         if "\npid " in text:
-            replace("/run/nginx.pid;", f"{self.prefix}/nginx.pid;")
+            text = text.replace("/run/nginx.pid", f"{self.prefix}/nginx.pid")
             if os.geteuid() != 0:       # nginx warns of it
                 text = re.sub(r"^user .*\n", "", text, flags=re.MULTILINE)
         else:
@@ -269,6 +273,14 @@ class Fixture:
         """Blocks that all workers have ever stored."""
         return sum(worker["counters"]["blocks_stored"]
                    for worker in self.json("GET", "/kv/workers"))
+
+    def line(self, *request):
+        """The line of the access log of a request that is a success."""
+        before = len(self.log.read_text().splitlines())
+        self.json(*request)
+        (line,) = wait_until("the line in the log", lambda:
+                             self.log.read_text().splitlines()[before:])
+        return line
 
     def logged(self, want):
         """Waits until the last line of the access log has this in it."""
@@ -401,21 +413,44 @@ def the_quick_start_is_accepted():
     include = "include /etc/nginx/modules-enabled/*.conf;\n"
     assert text.count(include) == 1
     at.lay("quick")
+    text = text.replace(include, "".join(
+        f"load_module modules/{name};\n" for name in (
+            "ndk_http_module.so", "ngx_http_lua_module.so", MODULE)))
     (at.prefix / "nginx.conf").write_text(
-        f"pid {at.prefix}/nginx.pid;\n" + text.replace(include, "".join(
-            f"load_module modules/{name};\n" for name in (
-                "ndk_http_module.so", "ngx_http_lua_module.so", MODULE))))
+        f"pid {at.prefix}/nginx.pid;\n"
+        + text.replace("/var/log/nginx/", f"{at.prefix}/"))
     at.test()
 
 
 def nginx_alone_is_accepted():
     """conf/alone.conf is accepted by nginx -t"""
     assert "redis" not in re.sub("#.*", "", ALONE)
-    (start,) = [line for line in "".join(
+    assert [line.split("  #")[0].strip() for line in "".join(
         blocks("sh", section("Quick start"))).splitlines()
-        if line.startswith("nginx ")]
-    assert start == 'nginx -c "$PWD/conf/alone.conf"', start
+        if line.startswith("nginx ")] == [
+            'nginx -c "$PWD/conf/alone.conf"' + more
+            for more in ("", " -s reload", " -s stop")]
     at.install("alone", ALONE)
+
+
+def nginx_alone_disturbs_no_other():
+    """conf/alone.conf has a pid and logs of its own"""
+    for mine in (r"pid\s+(\S+);", r"error_log\s+(\S+) warn;",
+                 r"access_log\s+(\S+) kv;"):
+        path = re.search(mine, ALONE)[1]
+        assert path.startswith("/tmp/kv-alone."), path
+
+
+def samples_tell_what_is_wrong():
+    """the samples log warnings, and which engine answered a request when"""
+    router = (ROOT / "deploy/kubernetes/router.yaml").read_text()
+    for text in (SAMPLE, ALONE, router, *blocks("nginx", section("Synopsis")),
+                 *blocks("nginx", section("Quick start"))):
+        assert re.search(r"^ *error_log +\S+ warn;", text, re.M), text
+        log = re.search(r"log_format +kv +([^;]*);\s+access_log +\S+ kv;", text)
+        for name in ("kv_router_worker", "kv_router_reason", "upstream_addr",
+                     "upstream_status", "upstream_header_time"):
+            assert log and f"${name}" in log[1], (name, text)
 
 
 def nginx_alone_runs():
@@ -427,11 +462,9 @@ def nginx_alone_runs():
     first, second = commands("Quick start")
     workers = []
     for overlap, command in (("0", first), ("[1-9][0-9]*", second)):
-        answer = at.json(*command)
-        assert answer["usage"]["prompt_tokens"], answer
-        at.logged("confidence=ESTIMATED")
-        line = at.log.read_text().splitlines()[-1]
-        fields = re.search(rf"worker=(\w+) overlap={overlap} ", line)
+        line = at.line(*command)
+        fields = re.search(rf"worker=(\w+) overlap={overlap} .* "
+                           "confidence=ESTIMATED ", line)
         assert fields, line
         workers.append(fields[1])
         wait_until("the estimate knows of it", lambda: at.json(
@@ -440,10 +473,9 @@ def nginx_alone_runs():
     agreement(line)
     ids = commands("Synopsis")[2]
     for command, is_there in ((second, True), (ids, False), (ids, True)):
-        at.json(*command)
-        at.logged(f"POST {command[1]} ")
+        line = at.line(*command)
         if is_there:
-            agreement(at.log.read_text().splitlines()[-1])
+            agreement(line)
         wait_until("the estimate knows of it", lambda: at.json(
             "GET", "/status")["routed"]["unread"] == 0)
     at.end()
@@ -709,6 +741,8 @@ def main():
             the_relays_run,
             the_quick_start_is_accepted,
             nginx_alone_is_accepted,
+            nginx_alone_disturbs_no_other,
+            samples_tell_what_is_wrong,
             nginx_alone_runs,
             the_synopsis_is_accepted,
             the_synopsis_runs,

@@ -238,7 +238,7 @@ def metric(name, **labels):
 
 def told(worker):
     """The lines of the log that say that a worker has other blocks."""
-    return re.findall(rf'\[warn\][^\n]*worker "{worker}" stored other blocks'
+    return re.findall(rf'\[error\][^\n]*worker "{worker}" stored other blocks'
                       r'[^\n]*', at.log())
 
 

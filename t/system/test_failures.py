@@ -523,7 +523,7 @@ def the_log_is_quiet():
     log = at.log()
     assert 'worker "w1" is out for 60000 ms after 1 failures' in log
     assert 'worker "w1" answers again' in log
-    assert 'worker "w1" is down: 2 checks failed' in log
+    assert 'worker "w1" is down: 2 checks of "/health" failed' in log
     assert 'worker "w1" is up' in log
 
 

@@ -100,7 +100,7 @@ class Play:
         """Waits until nginx has logged a text, and not more than so often."""
         wait_until(f"the log has {text}", lambda: re.search(
             text, self.stage.log()), PATIENCE)
-        found = re.findall(f".*\\[warn\\].*{text}.*", self.stage.log())
+        found = re.findall(f".*\\[(?:warn|error)\\].*{text}.*", self.stage.log())
         assert len(found) <= times, found
 
 

@@ -1,40 +1,53 @@
 #!/usr/bin/python3
-"""Each mistake of docs/messages.md is made, and told as written there; TAP.
+"""Each mistake is made, and told once with cause, value and remedy; TAP.
 
-test_mistakes.py --write writes the table of that page.
+docs/messages.md has what is told of each; --write writes its tables.
 """
 
+import re
 import sys
 
-import mistakes
+from mistakes import MISTAKES
+from mistakes_made import Bench
 from stage import ROOT, tap
 
 PAGE = ROOT / "docs" / "messages.md"
 BEGIN = "<!-- mistakes: written by t/system/test_mistakes.py --write -->\n"
 END = "<!-- end of mistakes -->\n"
+HEAD = "| mistake | level | what is told | remedy |\n|---|---|---|---|\n"
 
 
 def cell(text):
     """Text in code, in a cell of a table."""
-    return "`` " + text.replace("|", "\\|") + " ``"
+    return "`` " + text.strip().replace("|", "\\|") + " ``" if text else ""
 
 
-def rows(bench, group):
-    """The rows of one group, made just now."""
-    return "".join(f"| {mistake.__doc__} | {cell(mistake(bench))} |\n"
-                   for mistake in group)
+def made(bench, row):
+    """A row of the page: the mistake is made, and must be told."""
+    level, text = row.make(bench)
+    assert level == row.level, (level, text)
+    cause = re.search(row.cause, text)
+    assert cause, f"the cause, {row.cause!r}, is not in: {text}"
+    told, remedy = text, ""
+    if row.remedy:
+        found = re.search(row.remedy, text)
+        assert found, f"the remedy, {row.remedy!r}, is not in: {text}"
+        assert found.start() >= cause.start(), (row, text)
+        told, remedy = text[:found.start()], text[found.start():]
+    assert remedy or row.hint, row
+    return f"| {row.name} | {level} | {cell(told)} | " + " ".join(
+        part for part in (cell(remedy), row.hint) if part) + " |\n"
 
 
 def section(title, body):
     """A heading, and the table below it."""
-    return (f"\n### Told by {title}\n\n| mistake | on the screen |\n|---|---|\n"
-            + body)
+    return f"\n### Told by {title}\n\n{HEAD}{body}"
 
 
 def table(bench):
     """All of it."""
-    return "".join(section(title, rows(bench, group))
-                   for title, group in mistakes.MISTAKES) + "\n"
+    return "".join(section(title, "".join(made(bench, row) for row in rows))
+                   for title, rows in MISTAKES) + "\n"
 
 
 def of_page():
@@ -44,32 +57,34 @@ def of_page():
     return before + BEGIN, between, END + behind
 
 
-def test_of(bench, mistake, page):
+def test_of(bench, row, page):
     """A test of one mistake."""
     def test():
-        row = f"| {mistake.__doc__} | {cell(mistake(bench))} |\n"
-        assert row in page, f"docs/messages.md does not have: {row}"
-    test.__doc__ = f"is told: {mistake.__doc__}"
+        line = made(bench, row)
+        assert line in page, f"docs/messages.md does not have: {line}"
+    test.__doc__ = f"is told: {row.name}"
     return test
 
 
 def main(args):
     """Runs the tests, or writes."""
-    bench = mistakes.Bench()
     before, page, behind = of_page()
+    bench = Bench()
     try:
         if args == ["--write"]:
             PAGE.write_text(before + table(bench) + behind)
             return 0
 
         def no_other():
-            """the table has these mistakes and no others"""
-            made = sum(len(group) for _, group in mistakes.MISTAKES)
-            assert page.count("\n| ") - len(mistakes.MISTAKES) == made, page
+            """the page has these mistakes and no others"""
+            names = [row.name for _, rows in MISTAKES for row in rows]
+            assert re.findall(r"^\| (.*?) \| ", page.replace(HEAD, ""),
+                              re.M) == names
 
-        return tap.run([test_of(bench, mistake, page)
-                        for _, group in mistakes.MISTAKES
-                        for mistake in group] + [no_other])
+        return tap.run([test_of(bench, row, page) for _, rows in MISTAKES
+                        for row in rows if not args or any(
+                            arg in row.name for arg in args)]
+                       + [no_other] * (not args))
     finally:
         bench.close()
 

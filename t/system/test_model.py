@@ -344,6 +344,31 @@ def chats():
         assert texts_["unsupported"] + texts_["raise"] == 3, texts_
 
 
+def no_template():
+    """chats of a model without a chat template: the log and the status say
+    what is missing, once"""
+    def untold(to):
+        told = json.loads((to / "router.json").read_text())
+        del told["files"][told["templates"].pop("default")]
+        told["conversations"] = []
+        (to / "router.json").write_text(json.dumps(told))
+
+    with Router("untold", [directory("untold", untold)]) as router:
+        for _ in range(3):
+            got = router.ask({"messages": [{"role": "user", "content": "a"}]},
+                             "/v1/chat/completions")
+            assert got[0] == "load unsupported", (got, router.log())
+        said = ("the model has no chat template, so chats have no token ids of "
+                "it: put the engine's chat_template.jinja into its directory, "
+                "run kv-model-dump again if a router.json is there, and reload "
+                "nginx")
+        lines = [line for line in router.log().splitlines() if said in line]
+        assert len(lines) == 1 and "[error]" in lines[0], router.log()
+        told = [one for one in router.status()["warnings"]
+                if one["text"] == said]
+        assert len(told) == 1 and told[0]["level"] == "error", told
+
+
 def refusals():
     """a model that is refused is said, and its texts go by load"""
     def other(to):
@@ -536,7 +561,7 @@ def main():
     global at               # pylint: disable=global-statement
     with Stage("model") as at:
         return at.run([directives, torn_directories, files_of_others, texts,
-                       chats, refusals, logged, long_readings, no_model,
+                       chats, no_template, refusals, logged, long_readings, no_model,
                        reloads, clients_that_leave, checked])
 
 

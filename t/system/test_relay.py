@@ -626,6 +626,7 @@ class Tests:
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
             "lora": "a,b", "hybrid": "1", "engine": "sglang", "spec_drop": "1",
             "attention_chunk": "8192",
+            "channel": "kv-events:",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]
         assert 0 < self.stage.redis.ttl(

@@ -3,6 +3,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -129,7 +130,8 @@ class Play:
     def warnings(self, text):
         """Lines of the log that warn of it."""
         return [line for line in self.stage.log().splitlines()
-                if "[warn]" in line and text in line]
+                if re.search(r"\[(warn|error)\]", line)
+                and text in line]
 
 
 at = None                       # the Play, set by main()

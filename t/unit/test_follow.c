@@ -413,7 +413,7 @@ test_refused(void)
     open_all(true);
 
     ok(push_bytes("no id", "x", 1) == KVR_DECLINED
-       && strstr(told, "warn: message of worker \"no id\" refused: not a "
+       && strstr(told, "error: message of worker \"no id\" refused: not a "
                  "worker's id"), "an id that is none is refused");
     ok(push_bytes("a\nb", "x", 1) == KVR_DECLINED
        && strstr(told, "info: message of worker \"a?b\" refused"),
@@ -426,7 +426,7 @@ test_refused(void)
     (void) push(0, 2);
     ok(work() == KVR_FOLLOW_IDLE && stands(0, "EXACT 2 of 2")
        && counted[KVR_COUNT_MESSAGES_REFUSED] == 4
-       && strstr(told, "warn: message of worker \"w0\" refused: ")
+       && strstr(told, "error: message of worker \"w0\" refused: ")
        && strstr(told, "info: message of worker \"w0\" refused: "),
        "messages that can't be read change nothing, and are told of once");
 

@@ -309,6 +309,23 @@ test_slow_start(void)
 
 
 static void
+test_since(void)
+{
+    kvr_health_view_t  view;
+
+    broken();
+
+    ok(kvr_health_checked(h, generation, NOW + TIMEOUT, false, 1, 1),
+       "a check finds it down, too");
+    kvr_health_view(h, generation, &p, NOW + TIMEOUT + 5, &view);
+    ok(view.since > TIMEOUT, "it is out since it failed");
+    (void) kvr_health_checked(h, generation, NOW + TIMEOUT + 9, true, 1, 1);
+    kvr_health_view(h, generation, &p, NOW + TIMEOUT + 10, &view);
+    is_u64(view.since, 1, "and is up since a check passed");
+}
+
+
+static void
 test_away(void)
 {
     fresh();
@@ -531,6 +548,7 @@ main(void)
     test_probe();
     test_returned();
     test_slow_start();
+    test_since();
     test_away();
     test_checks();
     test_generations();

@@ -77,6 +77,65 @@ tend(void)
 }
 
 
+/* ---- processes that are stuck ------------------------------------------- */
+
+static void
+beat_and_stay(void)
+{
+    join();
+    (void) kvr_load_beat(&router.load, now_ms, 1000);
+    (void) __atomic_add_fetch(&seen->now, 1, __ATOMIC_SEQ_CST);
+
+    for ( ;; ) {
+        (void) pause();
+    }
+}
+
+
+static kvr_owner_t
+stuck(uint64_t ms)
+{
+    now_ms += ms;
+
+    return kvr_load_beat(&router.load, now_ms, 1000);
+}
+
+
+static void
+test_stuck(void)
+{
+    pid_t  pid;
+
+    memset(seen, 0, sizeof(*seen));
+    join();
+    is_u64(stuck(100), 0, "a process alone waits for none");
+
+    pid = start(beat_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) == 0) {
+        (void) sched_yield();
+    }
+
+    is_u64(stuck(900), 0, "one that was there a moment ago is not stuck");
+    is_u64(stuck(5000), 0, "who was away for longer itself judges none");
+    is_u64(kvr_owner_pid(stuck(100)), pid, "one that stays away is found");
+    is_u64(stuck(100), 0, "once");
+    end(pid);
+
+    seen->now = 0;
+    pid = start(beat_and_stay);
+
+    while (__atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) == 0) {
+        (void) sched_yield();
+    }
+
+    end(pid);
+    is_u64(stuck(900) + stuck(900), 0, "one that died is not stuck");
+    tend();
+    kvr_router_leave(&router);
+}
+
+
 /* ---- bounds ------------------------------------------------------------- */
 
 static void
@@ -499,6 +558,7 @@ main(void)
 
     zone_open(&kinds[0], 16 << 20);
     test_prefills();
+    test_stuck();
     test_gate();
     test_taken_over();
     test_none();

@@ -408,7 +408,7 @@ static const table_t  tables[] = {
       { "[['7-5' 'x']]", 1, WHOLE, "refused: not an entry of a log" },
       { "[['7-5' ['m' :1]]]", 1, WHOLE, "refused: not an entry of a log" },
       { "[['7-5' ['m' 'x']]]", 1, WHOLE,
-        "warn: message of worker \"w\" refused: not a batch" },
+        "error: message of worker \"w\" refused: not a batch" },
       { "'x'", 1, WHOLE, NO_ARRAY },
       { "+OK", 1, WHOLE, NO_ARRAY },
       { ":1", 1, WHOLE, NO_ARRAY },

@@ -14,9 +14,9 @@
 #define SIZE    (16u << 20)
 #define SURE    (KVR_ROLL_TTL + 1)
 
-#define NOTHING "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
-#define AT_1    "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
-#define AT_2    "['127.0.0.1:2' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define NOTHING "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define AT_1    "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define AT_2    "['127.0.0.1:2' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
 
 
 static kvr_roll_t     roll;
@@ -211,7 +211,7 @@ static const case_t  cases[] = {
     { "[:0 []]", "", "", true, false, TYPE },
     { "['0' [:1 ~ []]]", "", "", false, false, NULL },
     { "['0' ['no id']]", "", "", false, false,
-      "warn: registration of worker \"no id\" refused: not a worker's id" },
+      "error: registration of worker \"no id\" refused: not a worker's id" },
     { "'a'", "", "", true, false, TYPE },
     { "+OK", "", "", true, false, TYPE },
     { ":1", "", "", true, false, TYPE },
@@ -228,10 +228,10 @@ static const case_t  cases[] = {
     { PAGE, NOTHING, ":1000", false, true,
       "notice: worker \"a\" registered, at \"\"" },
     { PAGE, "[~ ~]", ":1000", true, false, HTYPE },
-    { PAGE, "['nowhere' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
-      "warn: registration of worker \"a\" refused: " },
-    { PAGE, "[~ ~ '3' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
-      "warn: registration of worker \"a\" ignored: " },
+    { PAGE, "['nowhere' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
+      "error: registration of worker \"a\" refused: " },
+    { PAGE, "[~ ~ '3' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
+      "error: registration of worker \"a\" ignored: " },
     { PAGE, "'a'", ":1000", true, false, HTYPE },
     { PAGE, "+OK", ":1000", true, false, HTYPE },
     { PAGE, ":1", ":1000", true, false, HTYPE },
@@ -239,7 +239,7 @@ static const case_t  cases[] = {
     { PAGE, "?", ":1000", true, false, HTYPE },
     { PAGE, "!NOAUTH no", ":1000", true, false, NOAUTH },
     { PAGE, "!WRONGTYPE no", ":1000", false, false,
-      "warn: registration of worker \"a\" refused: not a hash" },
+      "error: registration of worker \"a\" refused: not a hash" },
     { PAGE, "BIG", "LOST", true, false, NULL },
     { PAGE, "LOST", "LOST", true, false, NULL },
 
@@ -507,26 +507,26 @@ test_warnings(void)
 
     bad_address = true;
     (void) polled(PAGE, AT_1, ":1000");
-    ok(told_of("warn: registration of worker \"a\" refused: a bad address, it "
+    ok(told_of("error: registration of worker \"a\" refused: a bad address, it "
                "is \"127.0.0.1:1\"") && !worker("a"),
        "an address that can't be used is refused, and named");
     (void) polled(PAGE, AT_1, ":1000");
     ok(told_of("info: registration of worker \"a\" refused"),
-       "once as a warning");
+       "once as an error");
 
     bad_address = false;
     (void) polled(PAGE, AT_1, ":1000");
     bad_address = true;
     (void) polled(PAGE, AT_1, ":1000");
-    ok(told_of("warn: registration of worker \"a\" refused"),
+    ok(told_of("error: registration of worker \"a\" refused"),
        "and again after it was good");
 
     bad_address = false;
-    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some']",
+    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some' ~]",
                   ":1000");
     ok(told_of("warn: the publisher of worker \"a\" is not complete: \"lost "
                "some\""), "what a publisher says is logged");
-    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some']",
+    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some' ~]",
                   ":1000");
     ok(told_of(NULL), "once");
 

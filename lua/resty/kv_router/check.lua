@@ -348,9 +348,33 @@ local function set_path(directives)
     for _, directive in ipairs(nginx_conf.named(directives,
                                                 "lua_package_path"))
     do
-        local theirs = (directive[1] or ""):gsub(";;$", "")
+        local theirs, whole = (directive[1] or ""):gsub(";;", ";")
+
+        -- nginx's own modules are looked for there, too
+        if whole == 0 and not package.searchpath("resty.core", theirs) then
+            conf_fault(directive, "lua_package_path does not end with \";;\", "
+                       .. "so nginx does not find its own Lua modules: add it")
+        end
 
         package.path = theirs .. ";" .. package.path
+    end
+end
+
+
+-- The routers that blocks use must be there after init_by_lua.
+local function routers_of(directives)
+    for _, directive in ipairs(directives) do
+        local lua = directive.lua or ""
+        local name = lua:match("%f[%w_.]([%a_][%w_]*):access%(")
+                     or lua:match("%f[%w_.]([%a_][%w_]*):balance%(")
+
+        if name and rawget(_G, name) == nil
+           and not lua:find("local%s+" .. name .. "%f[^%w_]")
+        then
+            conf_fault(directive, directive.name .. ': "' .. name .. '" is nil '
+                       .. 'there: write "' .. name .. ' = ..." in init_by_lua, '
+                       .. 'without "local"')
+        end
     end
 end
 
@@ -445,6 +469,7 @@ local function try_all(file)
     end
 
     out(#loaded_ones .. " routers\n")
+    routers_of(directives)
     watch_globals()
 
     if #loaded_ones == 0 then

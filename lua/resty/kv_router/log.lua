@@ -3,11 +3,21 @@
 -- Log lines that don't flood: one per kind and period, per nginx process.
 
 
+local ffi = require "ffi"
+
+local C = ffi.C
 local gsub = string.gsub
 local ngx = ngx
 local ngx_log = ngx.log
 local ngx_now = ngx.now
+local pcall = pcall
 local sub = string.sub
+
+
+ffi.cdef [[
+void ngx_http_kv_router_ffi_told(uint32_t level, const unsigned char *text,
+    size_t len);
+]]
 
 
 local _M = { MINUTE = 60, ONCE = math.huge }   -- periods, in seconds
@@ -61,11 +71,27 @@ function _M.told(text)
 end
 
 
+-- Raises an error where the module is not.
+local function keep(level, message)
+    C.ngx_http_kv_router_ffi_told(level, message, #message)
+end
+
+
+-- Logs a warning or an error, and keeps it for the status, where there is one.
+local function warn(level, message)
+    ngx_log(level, "kv_router: ", message)
+    pcall(keep, level, message)
+end
+
+
+_M.warn = warn
+
+
 -- Logs the message unless one of this kind was logged less than period
 -- seconds ago.
 function _M.limited(kind, period, level, message)
     if due(kind, period) then
-        ngx_log(level, "kv_router: ", message)
+        warn(level, message)
     end
 end
 

@@ -17,6 +17,7 @@ local decode_json = require "cjson.safe".decode
 local lib = require "resty.kv_router.model_ffi"
 local log = require "resty.kv_router.log"
 
+local ERR = ngx.ERR
 local INFO = ngx.INFO
 local LOCAL = lib.LOCAL
 local WARN = ngx.WARN
@@ -47,6 +48,8 @@ local BUDGET_BYTE = 2e-6
 -- Microseconds of processor time for reading a body, without a pause: other
 -- requests of the process wait.
 local READ_US = 20000
+
+local NO_TEMPLATE = "a model without a chat template"    -- also of dialects
 
 -- Bytes of the text that a template makes of a body.
 local TEXT_BYTE = 4
@@ -457,7 +460,7 @@ local function fill(self, job, text, raw)
     local tpl = self.templates[vars.template or "default"]
 
     if not tpl then
-        return nil, "the model has no chat template", "unsupported"
+        return nil, NO_TEMPLATE, "unsupported"
     end
 
     local ok
@@ -521,7 +524,15 @@ function _M:tokenize(job, seconds)
 
         lib.count(job.zone, failure[1])
 
-        if kind == "failed" then
+        if err == NO_TEMPLATE then
+            log.limited("no template " .. self.name, log.MINUTE, ERR,
+                        'zone "' .. self.name .. '": the model has no chat '
+                        .. "template, so chats have no token ids of it: put "
+                        .. "the engine's chat_template.jinja into its "
+                        .. "directory, run kv-model-dump again if a router.json "
+                        .. "is there, and reload nginx")
+
+        elseif kind == "failed" then
             log.limited("local " .. self.name, log.MINUTE, WARN,
                         'zone "' .. self.name .. '": model: ' .. tostring(err))
         else

@@ -100,7 +100,7 @@
 --     ctx.wanted                how many candidates, ranked, routing can use:
 --                               the choice and those that retries follow
 --
--- All of it is good until the request ends, and read-only.
+-- All of it is good until the request ends, and read-only; it has nothing else.
 --
 -- WHAT pick() RETURNS
 --
@@ -368,6 +368,10 @@ end
 
 -- ---- asking -----------------------------------------------------------------
 
+local FIELDS = "best, block_size, candidates, dry, hashes, matches, now, params, "
+               .. "prompt_blocks, prompt_tokens, random, request, wanted, zone"
+local MAY_BE_NIL = { dry = true, params = true, zone = true }
+
 local ctx_mt = {
     __index = function(ctx, key)
         if key == "hashes" then
@@ -377,8 +381,12 @@ local ctx_mt = {
             return hashes ~= nil and hashes or nil
         end
 
-        if key ~= "matches" then
+        if MAY_BE_NIL[key] then
             return nil
+
+        elseif key ~= "matches" then
+            error('ctx has no field "' .. tostring(key) .. '": it has ' .. FIELDS,
+                  2)
         end
 
         local found = ctx.candidates
