@@ -17,7 +17,6 @@ local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
-local byte = string.byte
 local ceil = math.ceil
 local find = string.find
 local float = value.float
@@ -35,7 +34,6 @@ local result = operators.result
 local select = select
 local sequence = operators.sequence
 local setmetatable = setmetatable
-local space_at = text_ffi.space_at
 local spend = fuel.string
 local str = printer.str
 local sub = string.sub
@@ -176,25 +174,11 @@ end
 
 -- Words begin behind white space, "-" and opening brackets.
 function _F.title(x)
-    local s = plain(x)
-    local at = space_at(s, 0)
+    local s = case.ascii(plain(x), "title")
 
-    spend(2 * #s)
     burn(#s / 32)
 
-    while at < #s do
-        if byte(s, at + 1) >= 128 then
-            unsupported("title of text with white space beyond ASCII")
-        end
-
-        at = space_at(s, at + 1)
-    end
-
-    return (gsub(s, "[^%-%s\28-\31({%[<]+", function(word)
-        local first, others = case.first(word)
-
-        return case.upper(first) .. case.lower(others)
-    end))
+    return (gsub(s, "[^%-%s\28-\31({%[<]+", case.capitalize))
 end
 
 

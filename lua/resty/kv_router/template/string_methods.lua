@@ -84,15 +84,9 @@ end
 
 
 local function only_ascii(s, method)
-    bytes(#s)
-
-    if not ascii(s) then
-        unsupported(method .. "() of text beyond ASCII")
-    end
-
     burn(#s / 32)
 
-    return s
+    return case.ascii(s, method)
 end
 
 
