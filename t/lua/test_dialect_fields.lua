@@ -141,6 +141,18 @@ fails("unsupported", '"type" of a tool\'s schema',
       "sglang: a type that it writes otherwise", "sglang", "chat",
       BODIES.chat:format(',"tools":[{"function":{"name":"f","parameters":'
                          .. '{"type":"varchar"}}}]'))
+fails("unsupported", '"type" of a tool\'s schema',
+      "sglang: such a type within another schema", "sglang", "chat",
+      BODIES.chat:format(',"tools":[{"function":{"name":"f","parameters":'
+                         .. '{"anyOf":[{"type":["string","int4"]}]}}}]'))
+ok(prepare("sglang", "chat", BODIES.chat:format(
+    ',"tools":[{"function":{"name":"f","parameters":'
+    .. '{"type":"string","pattern":"["}}}]')),
+   "sglang: a schema that the engine refuses is sent")
+ok(prepare("vllm", "chat", BODIES.chat:format ',"cache_salt":""'),
+   "vllm: a salt that the engine refuses is sent")
+ok(prepare("vllm", "responses", BODIES.responses:format ',"include":["x"]'),
+   "vllm: an include that the engine refuses is sent")
 fails("unsupported", "the parsers hunyuan", "sglang: a parser of own rules",
       "sglang", "chat", BODIES.chat:format "",
       { flags = { reasoning_parser = "hunyuan" } })
@@ -175,21 +187,6 @@ made = prepare("vllm", "chat",
                   tool_use = jinja.compile(OTHER) },
 })
 is(made.template, "tool_use", "vllm: the template for tools")
-
-
--- ---- regular expressions ----------------------------------------------------
-
-local plain = require "resty.kv_router.dialect.pattern".plain
-
-for _, good in ipairs { "^[a-zA-Z0-9_-]+$", "^\\d{4}-\\d{2}$", "(?:a|b)*?", "",
-                        "[^/]", "a{2}", "\\.", "x{2,}" } do
-    ok(plain(good), "a regular expression: " .. good)
-end
-
-for _, bad in ipairs { "[", "(", ")", "*a", "a**", "[z-a]", "a{3,2}", "\\",
-                       "(?P<n>a)", "[\\w-.]", "\\1", "^*", "a{", "[]" } do
-    ok(not plain(bad), "none, or not known: " .. bad)
-end
 
 
 -- ---- docs/requests.md -------------------------------------------------------

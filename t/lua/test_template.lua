@@ -33,9 +33,19 @@ fails("unsupported", "the filter urlize in line 3", "\n\n{{ x|urlize }}")
 fails("unsupported", "a recursive loop in line 1",
       "{% for x in [1] recursive %}{% endfor %}")
 fails("unsupported", "the test nothing in line 1", "{{ 1 is nothing }}")
+fails("unsupported", "the test sameas in line 1", "{{ 1 is sameas 1 }}")
+fails("unsupported", "the filter groupby in line 1", "{{ x|groupby('a') }}")
+fails("unsupported", "the method partition() in line 2",
+      "\n{% if x %}{{ x.partition('=') }}{% endif %}")
+fails("unsupported", "the operator // in line 1", "{{ 3 // 2 }}")
+fails("unsupported", "% of a str in line 1", "{{ '%5s' % 2 }}")
+fails("unsupported", "the tag with in line 1", "{% with x = 1 %}{% endwith %}")
+fails("unsupported", "loop.cycle() in line 1",
+      "{% for x in [1] %}{{ loop.cycle(1) }}{% endfor %}")
+fails("unsupported", "joiner", "{{ joiner() }}")
 fails("unsupported", "slice of this constant", "{{ true[1:] }}")
 fails("unsupported", "the text of an object", "{{ namespace() }}")
-fails("unsupported", "not in Unicode", "{{ [x] }}", '{"x": "\\ud83b\\udc00"}')
+fails("unsupported", "repr() of the character U+1EC00", "{{ [x] }}", '{"x": "\\ud83b\\udc00"}')
 fails("unsupported", "time zone, not known", "{{ strftime_now('%Y') }}")
 
 
@@ -59,8 +69,8 @@ fails("raise", "no keyword argument caller",
 is(text("{% macro m() %}{{ varargs|length }}{{ kwargs|length }}{% endmacro %}"
         .. "{{ m(1, 2, a = 3) }}{{ m(*[1, 2, 3], **{'b': 1}) }}"), "2131",
    "a macro takes any arguments, if it reads them")
-is(text("{% for x in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}"
-        .. "{{ loop.previtem }}{{ loop.revindex }}{% endfor %}"), "a3b12a21",
+is(text("{% for x in [1, 2, 3] %}{{ loop.previtem }}"
+        .. "{{ loop.revindex }}{% endfor %}"), "31221",
    "a loop tells where it is")
 is(text("{% for k, (a, b) in [[1, [2, 3]]] %}{{ k }}{{ b }}{% endfor %}"),
    "13", "targets are nested")
@@ -191,9 +201,6 @@ bounded("out of fuel", "{% set n = namespace(s = 'x' * 100000) %}"
         "{}", { fuel = 200000 })
 bounded("out of fuel", "{% for i in range(90000) %}{{ s in t }}{% endfor %}",
         '{"s": "b", "t": "' .. ("a"):rep(100000) .. '"}', { fuel = 200000 })
-bounded("out of fuel", "{{ s.rfind(t) }}",
-        '{"s": "' .. ("a"):rep(1000000) .. '", "t": "b'
-        .. ("a"):rep(500000) .. '"}', { fuel = 200000 })
 bounded("over its bound", "{% for i in range(9999) %}{{ s }}{% endfor %}",
         '{"s": "' .. ("a"):rep(100000) .. '"}')
 bounded("out of time", "{% for i in range(90000) %}{% for j in range(90000) %}"

@@ -20,11 +20,13 @@ local fuel = require "resty.kv_router.template.fuel"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
+local caught = value.caught
 local floor = math.floor
 local format = string.format
 local getmetatable = getmetatable
 local is_dict = value.is_dict
 local is_list = value.is_list
+local pcall = pcall
 local type = type
 local unsupported = value.unsupported
 
@@ -143,6 +145,20 @@ function _M.check(dict, fields, of)
                                field.word == "null" and "given"
                                or "no " .. field.word))
         end
+    end
+end
+
+-- What prepare() of a dialect is: f(body, given), or nil, a sentence and the kind
+-- of failure.
+function _M.preparing(f)
+    return function(body, given)
+        local good, made = pcall(f, body, given)
+
+        if good then
+            return made
+        end
+
+        return nil, caught(made)
     end
 end
 

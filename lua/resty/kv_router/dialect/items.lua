@@ -50,23 +50,6 @@ local REQUIRED = {
     reasoning = { "summary" },
 }
 
-local INCLUDES = {}
-
-for name in ([[
-    code_interpreter_call.outputs computer_call_output.output.image_url
-    file_search_call.results message.input_image.image_url
-    message.output_text.logprobs reasoning.encrypted_content
-]]):gmatch "%S+" do
-    INCLUDES[name] = true
-end
-
-local TIERS = { auto = true, default = true, flex = true, scale = true,
-                priority = true }
-local SUMMARIES = { auto = true, concise = true, detailed = true }
-local VERBOSITIES = { low = true, medium = true, high = true }
-
-local TEXT = fields.table { format = "dict?", verbosity = "string?" }
-
 local INPUT = fields.table { type = "string", text = "string" }
 local OUTPUT = fields.table {
     type = "string", text = "string", annotations = "list", logprobs = "list",
@@ -192,56 +175,13 @@ local function checked_item(item)
 end
 
 
-local function checked_text(given)
-    check(given, TEXT, "text")
-
-    local wanted, verbosity = get(given, "format"), get(given, "verbosity")
-    local kind = wanted and wanted.v.type
-
-    if verbosity and not VERBOSITIES[verbosity] then
-        raise "a verbosity that is not known"
-    elseif wanted and kind ~= "text" and kind ~= "json_object"
-           and not (kind == "json_schema" and type(wanted.v.name) == "string"
-                    and is_dict(wanted.v.schema))
-    then
-        unsupported "a format of text of another form"
-    end
-end
-
-
--- The fields of a body that do not reach the prompt, beyond their kinds.
-local function checked_rest(body)
-    local include, text = get(body, "include"), get(body, "text")
-    local reasoning = get(body, "reasoning")
-    local summary = reasoning and get(reasoning, "summary")
-
-    for i = 1, include and include.n or 0 do
-        if not INCLUDES[include[i]] then
-            raise(format("%q in include", include[i]))
-        end
-    end
-
-    if text then
-        checked_text(text)
-    end
-
-    if body.v.service_tier and not TIERS[body.v.service_tier] then
-        raise "a service_tier that is not known"
-    elseif body.v.background == true then
-        unsupported "a response in the background"
-    elseif summary and not SUMMARIES[summary] then
-        raise "a summary of reasoning that is not known"
-    end
-end
-
-
 -- The input of a body must be text, or items that are understood.
 function _M.check(body)
     local input = body.v.input
 
-    checked_rest(body)
-
-    if input == nil or input == NONE then
+    if body.v.background == true then
+        unsupported "a response in the background"
+    elseif input == nil or input == NONE then
         raise "a body without input"
     elseif type(input) == "string" then
         return

@@ -16,7 +16,6 @@ local schema = require "resty.kv_router.dialect.schema"
 local tape = require "resty.kv_router.template.tape"
 local value = require "resty.kv_router.template.value"
 
-local caught = value.caught
 local check = fields.check
 local concat = table.concat
 local dict = value.dict
@@ -29,7 +28,6 @@ local is_list = value.is_list
 local list = value.list
 local lower = string.lower
 local pairs = pairs
-local pcall = pcall
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -119,10 +117,6 @@ local TOOL = fields.table {
 local FUNCTION = fields.table {
     name = "string", description = "string?", parameters = "dict?",
     strict = "boolean?", defer_loading = "null",
-}
-
-local STREAM_OPTIONS = fields.table {
-    include_usage = "boolean", continuous_usage_stats = "boolean",
 }
 
 local ROLES = { user = true, system = true, assistant = true, tool = true,
@@ -467,16 +461,6 @@ end
 -- What a body of OpenAI's must be for SGLang not to refuse it, of fields that
 -- do not reach the prompt.
 function _M.checked(body, choice)
-    local given = get(body, "stream_options")
-
-    if given ~= nil then
-        if not is_dict(given) then
-            unsupported "stream_options that are no object"
-        end
-
-        check(given, STREAM_OPTIONS, "stream_options")
-    end
-
     local wanted = get(body, "response_format")
 
     if wanted ~= nil then
@@ -634,15 +618,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 return _M

@@ -13,7 +13,6 @@ local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 local vllm_messages = require "resty.kv_router.dialect.vllm_messages"
 
-local caught = value.caught
 local check = fields.check
 local concat = table.concat
 local dict = value.dict
@@ -25,7 +24,6 @@ local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
 local lstrip = text_ffi.lstrip
-local pcall = pcall
 local raise = value.raise
 local rstrip = text_ffi.rstrip
 local sub = string.sub
@@ -586,15 +584,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 return _M

@@ -13,7 +13,6 @@ local options = require "resty.kv_router.dialect.options"
 local tape = require "resty.kv_router.template.tape"
 local value = require "resty.kv_router.template.value"
 
-local caught = value.caught
 local check = fields.check
 local concat = table.concat
 local dict = value.dict
@@ -24,7 +23,6 @@ local get = fields.get
 local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
-local pcall = pcall
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -510,15 +508,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 return _M

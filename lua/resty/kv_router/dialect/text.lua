@@ -11,12 +11,10 @@ local sglang_chat = require "resty.kv_router.dialect.sglang_chat"
 local value = require "resty.kv_router.template.value"
 local vllm_chat = require "resty.kv_router.dialect.vllm_chat"
 
-local caught = value.caught
 local check = fields.check
 local is_dict = value.is_dict
 local is_list = value.is_list
 local pairs = pairs
-local pcall = pcall
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -132,15 +130,7 @@ end
 
 -- text and add_special_tokens; nil, a sentence and the kind of failure.  Of
 -- several texts the first counts.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 return _M

@@ -11,7 +11,6 @@ local options = require "resty.kv_router.dialect.options"
 local tape = require "resty.kv_router.template.tape"
 local value = require "resty.kv_router.template.value"
 
-local caught = value.caught
 local check = fields.check
 local concat = table.concat
 local dict = value.dict
@@ -23,7 +22,6 @@ local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
 local pairs = pairs
-local pcall = pcall
 local raise = value.raise
 local sub = string.sub
 local type = type
@@ -105,10 +103,6 @@ local TOOL = fields.table {
 local FUNCTION = fields.table {
     name = "string", description = "string?", parameters = "dict?",
     strict = "boolean?", defer_loading = "null",
-}
-
-local STREAM_OPTIONS = fields.table {
-    include_usage = "boolean?", continuous_usage_stats = "boolean?",
 }
 
 -- the member with a part's text
@@ -589,56 +583,13 @@ local function transferred(body)
 end
 
 
--- What a body of OpenAI's must be for vLLM not to refuse it, of fields that do
--- not reach the prompt.
-function _M.checked(body, stream_options)
-    local salt = body.v.cache_salt
-
-    if salt == "" or (salt and salt ~= NONE and #salt > 1024) then
-        raise "a cache_salt that is empty or over 1024 bytes"
-    end
-
+-- Fails where a field of a body of OpenAI's makes vLLM read another prompt, or
+-- not read its cache.
+function _M.checked(body)
     transferred(body)
-
-    local given = get(body, "stream_options")
-
-    if given ~= nil then
-        if not is_dict(given) then
-            unsupported "stream_options that are no object"
-        elseif body.v.stream ~= true and given.n > 0 then
-            raise "stream_options without stream"
-        end
-
-        check(given, stream_options or STREAM_OPTIONS, "stream_options")
-    end
 
     if body.v.prompt_logprobs and body.v.prompt_logprobs ~= NONE then
         unsupported "prompt_logprobs"
-    end
-
-    local wanted = get(body, "response_format")
-
-    if wanted == nil then
-        return
-    end
-
-    local kind = is_dict(wanted) and wanted.v.type
-    local schema = kind == "json_schema" and get(wanted, "json_schema")
-
-    if kind ~= "text" and kind ~= "json_object"
-       and not (is_dict(schema) and type(schema.v.name) == "string"
-                and is_dict(schema.v.schema))
-    then
-        unsupported "a response_format of another form"
-    end
-end
-
-
-local function checked_logprobs(body)
-    local top = get(body, "top_logprobs")
-
-    if top and (top < -1 or (top ~= 0 and body.v.logprobs ~= true)) then
-        raise "top_logprobs without logprobs, or negative"
     end
 end
 
@@ -736,7 +687,6 @@ function _M.chat(o, body)
     end
 
     _M.checked(body)
-    checked_logprobs(body)
 
     local given = get(body, "tools")
 
@@ -777,15 +727,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 -- For the other forms: a tool of its function's members, and whether a tool is

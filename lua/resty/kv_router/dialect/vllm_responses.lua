@@ -13,7 +13,6 @@ local kwargs = require "resty.kv_router.dialect.kwargs"
 local options = require "resty.kv_router.dialect.options"
 local value = require "resty.kv_router.template.value"
 
-local caught = value.caught
 local check = fields.check
 local dict = value.dict
 local dset = value.dset
@@ -21,7 +20,6 @@ local format = string.format
 local get = fields.get
 local is_dict = value.is_dict
 local list = value.list
-local pcall = pcall
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -321,15 +319,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-function _M.prepare(body, given)
-    local good, made = pcall(prepared, body, given)
-
-    if good then
-        return made
-    end
-
-    return nil, caught(made)
-end
+_M.prepare = fields.preparing(prepared)
 
 
 return _M

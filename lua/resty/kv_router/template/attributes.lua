@@ -85,6 +85,10 @@ local OPAQUE = { [RANGE] = true, [GENERATOR] = true, [VIEW] = true,
                  [MACRO] = true, [FUNCTION] = true }
 
 
+-- the methods of str and list, by name
+_M.METHODS = { str = OF_STRING, list = OF_LIST }
+
+
 local function method(object, name)
     return setmetatable({ object = object, name = name }, METHOD)
 end

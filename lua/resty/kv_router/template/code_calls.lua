@@ -7,6 +7,7 @@
 local _C = require "resty.kv_router.template.code"
 local filters = require "resty.kv_router.template.filters"
 local lexer = require "resty.kv_router.template.lexer"
+local methods = require "resty.kv_router.template.methods"
 local tests = require "resty.kv_router.template.tests"
 
 local concat = table.concat
@@ -200,15 +201,6 @@ special.selectattr = selecting(true, true)
 special.rejectattr = selecting(false, true)
 
 
-function special.format(self, node)
-    if #node.named > 0 then
-        refuse("format with named arguments", node.line)
-    end
-
-    return self:filtered("F.format", node.of, node.args, #node.args)
-end
-
-
 function expressions.Filter(self, node)
     local name = node.name
 
@@ -237,34 +229,19 @@ end
 
 -- ---- calls ------------------------------------------------------------------
 
--- loop.cycle(a, b): the one of this round
-local function cycle(self, node, loop)
-    if #node.args == 0 or #node.named > 0 or node.star or node.stars then
-        refuse("loop.cycle() with these arguments", node.line)
-    end
-
-    local es = self:all(node.args)
-
-    return format("R.element({ %s }, (%s - 1) %% %d + 1, %d)",
-                  concat(es, ", "), loop.i, #es, #es)
-end
-
-
 -- caller: the Lua variable of a call block's macro, or "nil".
 function _C:call(node, caller)
     local of = node.of
     local method = of.t == "Attr"
-    local loop = method and of.of.t == "Name" and of.of.name == "loop"
-                 and self:loop()
 
-    if loop then
-        if of.name == "cycle" then
-            return cycle(self, node, loop)
-        end
-
+    if method and of.of.t == "Name" and of.of.name == "loop" and self:loop() then
         refuse(format("loop.%s()", of.name), node.line)
     elseif #node.args + #node.named > ITEMS then
         refuse(format("a call with over %d arguments", ITEMS), node.line)
+    end
+
+    if method and methods.missing(of.name) then
+        refuse(format("the method %s()", of.name), node.line)
     end
 
     local spread = node.star or node.stars

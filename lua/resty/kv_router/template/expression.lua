@@ -34,6 +34,7 @@ local format = string.format
 local refuse = lexer.refuse
 local sub = string.sub
 local tostring = tostring
+local type = type
 
 
 -- expressions and blocks within each other
@@ -273,33 +274,27 @@ function _P:concatenation()
 end
 
 
-local PRODUCT = { ["*"] = "mul", ["/"] = "div", ["//"] = "fdiv", ["%"] = "mod" }
+local PRODUCT = { ["*"] = "mul", ["%"] = "mod" }
+local REFUSED = { ["/"] = true, ["//"] = true, ["**"] = true }
 
 function _P:product()
-    local left = self:power()
+    local left = self:unary(true)
 
     while true do
         local token = self:peek()
         local op = token.t == "op" and PRODUCT[token.v]
 
-        if not op then
+        if token.t == "op" and REFUSED[token.v] then
+            refuse("the operator " .. token.v, token.line)
+        elseif op == "mod" and type(left.value) == "string" then
+            refuse("% of a str", token.line)
+        elseif not op then
             return left
         end
 
         self:next()
-        left = binary(self, op, left, self:power())
+        left = binary(self, op, left, self:unary(true))
     end
-end
-
-
-function _P:power()
-    local left = self:unary(true)
-
-    while self:skip("**") do
-        left = binary(self, "pow", left, self:unary(true))
-    end
-
-    return left
 end
 
 

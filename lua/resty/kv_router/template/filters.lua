@@ -13,14 +13,10 @@ local sequence_filters = require "resty.kv_router.template.sequence_filters"
 local string_methods = require "resty.kv_router.template.string_methods"
 local strings = require "resty.kv_router.template.strings"
 local tests = require "resty.kv_router.template.tests"
-local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
-local byte = string.byte
-local ceil = math.ceil
 local find = string.find
-local float = value.float
 local floor = math.floor
 local getmetatable = getmetatable
 local getter = attributes.getter
@@ -32,10 +28,8 @@ local pairs = pairs
 local raise = value.raise
 local rep = string.rep
 local result = operators.result
-local select = select
 local sequence = operators.sequence
 local setmetatable = setmetatable
-local space_at = text_ffi.space_at
 local spend = fuel.string
 local str = printer.str
 local sub = string.sub
@@ -47,7 +41,6 @@ local unsupported = value.unsupported
 
 
 local BIG = value.BIG
-local DICT = value.DICT
 local GENERATOR = value.GENERATOR
 local LIST = value.LIST
 local MARKUP = value.MARKUP
@@ -63,25 +56,18 @@ _M.named = _F       -- the filters by their names
 
 -- The arguments of each filter behind its value, in order.
 _M.ARGUMENTS = {
-    abs = {}, attr = { "name" }, batch = { "linecount", "fill_with" },
-    capitalize = {}, center = { "width" },
+    capitalize = {},
     default = { "default_value", "boolean" },
     dictsort = { "case_sensitive", "by", "reverse" }, escape = {},
-    first = {}, float = { "default" },
-    groupby = { "attribute", "default", "case_sensitive" },
-    indent = { "width", "first", "blank" }, int = { "default", "base" },
+    first = {}, indent = { "width", "first", "blank" }, int = { "default", "base" },
     items = {}, join = { "d", "attribute" }, last = {}, length = {}, list = {},
-    lower = {}, max = { "case_sensitive", "attribute" },
-    min = { "case_sensitive", "attribute" },
-    replace = { "old", "new", "count" }, reverse = {},
-    round = { "precision", "method" }, safe = {},
-    slice = { "slices", "fill_with" },
+    lower = {}, max = { "case_sensitive", "attribute" }, min = { "case_sensitive", "attribute" },
+    replace = { "old", "new", "count" }, safe = {},
     sort = { "reverse", "case_sensitive", "attribute" }, string = {},
-    sum = { "attribute", "start" }, title = {},
+    title = {},
     tojson = { "ensure_ascii", "indent", "separators", "sort_keys" },
     trim = { "chars" },
-    truncate = { "length", "killwords", "end", "leeway" },
-    unique = { "case_sensitive", "attribute" }, upper = {}, wordcount = {},
+    unique = { "case_sensitive", "attribute" }, upper = {},
 }
 _M.ARGUMENTS.count = _M.ARGUMENTS.length
 _M.ARGUMENTS.d = _M.ARGUMENTS.default
@@ -89,7 +75,7 @@ _M.ARGUMENTS.e = _M.ARGUMENTS.escape
 
 -- filters with arguments of their own: map, select, ... are of generator.lua
 _M.OTHERS = { map = true, select = true, reject = true, selectattr = true,
-              rejectattr = true, format = true }
+              rejectattr = true }
 
 
 local function is(x, kind)
@@ -176,25 +162,11 @@ end
 
 -- Words begin behind white space, "-" and opening brackets.
 function _F.title(x)
-    local s = plain(x)
-    local at = space_at(s, 0)
+    local s = case.ascii(plain(x), "title")
 
-    spend(2 * #s)
     burn(#s / 32)
 
-    while at < #s do
-        if byte(s, at + 1) >= 128 then
-            unsupported("title of text with white space beyond ASCII")
-        end
-
-        at = space_at(s, at + 1)
-    end
-
-    return (gsub(s, "[^%-%s\28-\31({%[<]+", function(word)
-        local first, others = case.first(word)
-
-        return case.upper(first) .. case.lower(others)
-    end))
+    return (gsub(s, "[^%-%s\28-\31({%[<]+", case.capitalize))
 end
 
 
@@ -221,11 +193,6 @@ function _F.replace(x, part, by, count)
 
     return string_methods.replace(plain(x), plain(part), plain(by),
                                   given(count))
-end
-
-
-function _F.center(x, width)
-    return string_methods.center(plain(x), width == nil and 80 or width)
 end
 
 
@@ -261,55 +228,6 @@ function _F.indent(x, width, first, blank)
 end
 
 
-function _F.truncate(x, length, killwords, ends, leeway)
-    local s = plain(x)
-    local n = length == nil and 255 or int(length, "truncate")
-
-    ends = ends == nil and "..." or plain(ends)
-    leeway = given(leeway)
-    leeway = leeway == nil and 5 or int(leeway, "truncate")
-
-    local size = strings.length(ends)
-
-    if n < size or leeway < 0 then
-        raise("truncate: a length below that of its end")
-    elseif strings.length(s) <= n + leeway then
-        return s
-    end
-
-    local cut = strings.range(s, 0, n - size)
-
-    if not flag(killwords) then
-        local at = strings.rfind(cut, " ")
-
-        cut = at and sub(cut, 1, at) or cut
-    end
-
-    return cut .. ends
-end
-
-
-function _F.wordcount(x)
-    local s = plain(x)
-
-    if not string_methods.isascii(s) then
-        unsupported("wordcount of text beyond ASCII")
-    end
-
-    burn(#s / 32)
-
-    return select(2, gsub(s, "[%w_]+", ""))
-end
-
-
--- format: the value is the format.
-function _F.format(x, ...)
-    local n = select("#", ...)
-
-    return operators.printf(plain(x), setmetatable({ n = n, ... }, TUPLE), str)
-end
-
-
 function _F.tojson(x, ensure_ascii, indent, separators, sort_keys)
     indent, separators = given(indent), given(separators)
 
@@ -334,17 +252,6 @@ end
 
 
 -- ---- numbers ----------------------------------------------------------------
-
-function _F.abs(x)
-    local n, as_float = number(x)
-
-    if not n then
-        raise("bad operand type for abs(): '" .. type_name(x) .. "'")
-    end
-
-    return result(n < 0 and -n or n, as_float)
-end
-
 
 local function truncated(x)
     if x ~= x or x == huge or x == -huge then
@@ -396,93 +303,6 @@ function _F.int(x, default, base)
     end
 
     return unsupported("int of " .. sub(s, 1, 40))
-end
-
-
-function _F.float(x, default)
-    if x == UNDEFINED then
-        raise("float of an undefined value")
-    end
-
-    local n = number(x)
-
-    if n then
-        return float(n)
-    elseif type(x) ~= "string" then
-        if is(x, MARKUP) then
-            unsupported("float of Markup")
-        end
-
-        return default == nil and float(0) or default
-    end
-
-    local s = strings.strip(x, nil, true, true)
-
-    -- "%d+%.?%d*" would try each way to part the digits
-    if find(s, "^[+-]?%d+$") or find(s, "^[+-]?%d+%.%d*$")
-       or find(s, "^[+-]?%d+[eE][+-]?%d+$")
-       or find(s, "^[+-]?%d+%.%d*[eE][+-]?%d+$")
-    then
-        return float(tonumber((gsub(s, "^%+", ""))))
-    elseif not find(s, "[%d\128-\255]")
-           and not find(string.lower(s), "^[+-]?[in]")
-    then
-        return default == nil and float(0) or default
-    end
-
-    return unsupported("float of " .. sub(s, 1, 40))
-end
-
-
-function _F.round(x, precision, method)
-    local n, as_float = number(x)
-    local digits = precision == nil and 0 or int(precision, "round")
-
-    method = method == nil and "common" or method
-
-    if not n then
-        raise("round of " .. type_name(x))
-    elseif digits < 0 or digits > 15 then
-        unsupported("round with this precision")
-    elseif method == "common" then
-        if not as_float then
-            return n
-        end
-
-        if n > 1e22 or n < -1e22 then
-            unsupported("round of a number beyond 1e22")
-        end
-
-        return float(tonumber(text_ffi.format("%." .. digits .. "f", n)))
-    elseif method == "ceil" then
-        return float(ceil(n * 10 ^ digits) / 10 ^ digits)
-    elseif method == "floor" then
-        return float(floor(n * 10 ^ digits) / 10 ^ digits)
-    end
-
-    return raise("method must be common, ceil or floor")
-end
-
-
--- ---- others -----------------------------------------------------------------
-
-function _F.attr(x, name)
-    if type(name) ~= "string" then
-        raise("attr: a name is wanted")
-    end
-
-    if is(x, DICT) and x.v[name] ~= nil then
-        -- only what the type has, and no item
-        local found = attributes.attribute(value.dict(), name)
-
-        if found ~= UNDEFINED then
-            unsupported("attr of a method")
-        end
-
-        return UNDEFINED
-    end
-
-    return attributes.attribute(x, name)
 end
 
 

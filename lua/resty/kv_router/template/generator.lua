@@ -429,24 +429,8 @@ end
 
 statements["Scope"] = function(self, node)
     local inner = self:inner()
-    local nodes = {}
-
-    for i, item in ipairs(node.items) do
-        if item[1].t ~= "Name" then
-            refuse("several names of one value in with", node.line)
-        end
-
-        nodes[i] = item[2]
-    end
 
     self:emit("do")
-
-    local es = self:all(nodes)
-
-    for i, item in ipairs(node.items) do
-        self:bind(inner, item[1], es[i])
-    end
-
     inner:statements(node.body)
     self:open(inner)
     self:statements(node.body)

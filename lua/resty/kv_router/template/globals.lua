@@ -160,38 +160,6 @@ named_globals.namespace = make(function(named, ...)
 end)
 
 
--- A string between things: nothing at its first call.
-named_globals.joiner = make(function(named, ...)
-    local separator = ...
-    local used = false
-
-    if named then
-        if named[1] ~= "sep" or named[3] or separator ~= nil then
-            raise("joiner() with these arguments")
-        end
-
-        separator = named[2]
-    end
-
-    if separator == nil then
-        separator = ", "
-    end
-
-    return make(function(names, ...)
-        no_names(names, "joiner")
-
-        if select("#", ...) > 0 then
-            raise("a joiner takes no arguments")
-        elseif used then
-            return separator
-        end
-
-        used = true
-        return ""
-    end)
-end)
-
-
 named_globals.raise_exception = make(function(named, message)
     if named and named[1] == "message" then
         message = named[2]
@@ -217,7 +185,7 @@ end)
 
 
 -- Jinja's that are not here.
-_M.REFUSED = { lipsum = true, cycler = true, self = true, super = true }
+_M.REFUSED = { lipsum = true, cycler = true, joiner = true, self = true, super = true }
 
 
 return _M

@@ -13,7 +13,6 @@ local value = require "resty.kv_router.template.value"
 
 local attribute = attributes.attribute
 local burn = fuel.burn
-local eq = operators.eq
 local getmetatable = getmetatable
 local key_of = operators.key_of
 local raise = value.raise
@@ -147,40 +146,6 @@ _M.copy = of_dict.copy
 local of_list = {}
 
 
-function of_list.index(l, x, start)
-    if start ~= nil then
-        unsupported("index() with a start")
-    elseif x == nil then
-        raise("index expected at least 1 argument, got 0")
-    end
-
-    for i = 1, l.n do
-        if eq(l[i], x) then
-            return i - 1
-        end
-    end
-
-    return raise("a value is not in the list")
-end
-
-
-function of_list.count(l, x)
-    local n = 0
-
-    if x == nil then
-        raise("count() takes exactly one argument (0 given)")
-    end
-
-    for i = 1, l.n do
-        if eq(l[i], x) then
-            n = n + 1
-        end
-    end
-
-    return n
-end
-
-
 function of_list.copy(l)
     local made = { n = l.n }
 
@@ -203,15 +168,22 @@ local CHANGES = {
 
 -- the most arguments of each method
 local MOST = {
-    items = 0, keys = 0, values = 0, get = 2, copy = 0, index = 3, count = 1,
-    strip = 1, lstrip = 1, rstrip = 1, startswith = 3, endswith = 3,
-    removeprefix = 1, removesuffix = 1, split = 2, rsplit = 2, splitlines = 1,
-    partition = 1, rpartition = 1, replace = 3, find = 3, rfind = 3,
-    rindex = 3, join = 1, upper = 0, lower = 0, capitalize = 0, title = 0,
-    swapcase = 0, casefold = 0, isdigit = 0, isdecimal = 0, isnumeric = 0,
-    isalpha = 0, isalnum = 0, isascii = 0, isspace = 0, isupper = 0,
-    islower = 0, ljust = 2, rjust = 2, center = 2, zfill = 1, expandtabs = 1,
+    items = 0, keys = 0, values = 0, get = 2, copy = 0, count = 3, strip = 1,
+    lstrip = 1, rstrip = 1, startswith = 3, endswith = 3, removeprefix = 1,
+    split = 2, splitlines = 1, replace = 3, upper = 0, lower = 0,
+    capitalize = 0, title = 0, casefold = 0, isdigit = 0, isdecimal = 0,
+    isnumeric = 0, isalpha = 0, isalnum = 0, isascii = 0, isspace = 0,
+    isupper = 0, islower = 0, format = 60,
 }
+
+_M.MOST = MOST
+
+
+-- Is it the name of a method of str or list that is not here?
+function _M.missing(name)
+    return (attributes.METHODS.str[name] or attributes.METHODS.list[name])
+           and not MOST[name] and not CHANGES[name]
+end
 
 
 -- The arguments of a method, those that are named put in their places.
@@ -257,9 +229,7 @@ local function call_method(object, name, named, ...)
 
     if not method or not MOST[name] then
         unsupported("the method " .. name .. "()")
-    elseif select("#", ...) > (name == "count" and not kind and 3
-                               or MOST[name])
-    then
+    elseif select("#", ...) > MOST[name] then
         raise(name .. "() takes fewer arguments")
     elseif named then
         local args = placed(name, named, ...)

@@ -6,7 +6,6 @@
 
 local fuel = require "resty.kv_router.template.fuel"
 local strings = require "resty.kv_router.template.strings"
-local text_ffi = require "resty.kv_router.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
@@ -14,11 +13,8 @@ local by_parts = strings.by_parts
 local bytes = fuel.bytes
 local characters = strings.characters
 local find = strings.find
-local find_pattern = string.find
-local floor = math.floor
 local fmod = math.fmod
 local format = string.format
-local format_double = text_ffi.format
 local getmetatable = getmetatable
 local gsub = string.gsub
 local raise = value.raise
@@ -285,28 +281,6 @@ function _M.mul(a, b)
 end
 
 
--- The two numbers of a division.
-local function divided(op, a, b)
-    local x, as_float = number(a)
-    local y, too = number(b)
-
-    if not x or not y then
-        mismatch(op, a, b)
-    elseif y == 0 then
-        raise("division by zero")
-    end
-
-    return x, y, as_float or too
-end
-
-
-function _M.div(a, b)
-    local x, y = divided("/", a, b)
-
-    return result(x / y, true)
-end
-
-
 -- The remainder, with the sign of the divisor.
 local function modulo(x, y)
     local m = fmod(x, y)
@@ -321,127 +295,21 @@ local function modulo(x, y)
 end
 
 
-function _M.fdiv(a, b)
-    local x, y, as_float = divided("//", a, b)
-    local q = (x - modulo(x, y)) / y
-    local whole = floor(q)
-
-    if q - whole > 0.5 then
-        whole = whole + 1
+function _M.mod(a, b)
+    if type(a) == "string" or getmetatable(a) == MARKUP then
+        unsupported("% of a str")
     end
 
-    return result(whole, as_float)
-end
-
-
--- One field of a format, with its flags and width: of an int, a float or a
--- string of ASCII.
-local function printed(x, flags, c, str)
-    if c == "s" then
-        local text = str(x)
-
-        spend(#text)
-
-        if flags == "" then
-            return text
-        elseif find_pattern(flags, "^%-?%d%d?$") and not find_pattern(text, "[\128-\255]")
-               and #text < 100
-        then
-            return format("%" .. flags .. "s", text)
-        end
-
-        return unsupported("the format %" .. flags .. "s")
-    end
-
-    local n, as_float = number(x)
-
-    if not n then
-        raise("a number is required, not " .. type_name(x))
-    elseif (c == "d" or c == "i") and not as_float
-           and find_pattern(flags, "^[-+0 ]?%d?%d?$")
-    then
-        return format("%" .. flags .. ".0f", n)
-    elseif c == "f" and find_pattern(flags, "^[-+0]?%d?%d?%.?%d?$") and n < 1e22
-           and n > -1e22
-    then
-        return format_double("%" .. flags .. "f", n)
-    end
-
-    return unsupported("the format %" .. flags .. c)
-end
-
-
--- What has items may be meant for %(name)s.
-local MAPPING = { [LIST] = true, [RANGE] = true,
-                  [getmetatable(UNDEFINED)] = true }
-
--- format % values.
-function _M.printf(text, values, str)
-    local n = 0
-    local kind = type(values) == "table" and getmetatable(values)
-    local all = kind == TUPLE and values
-    local given = all and all.n or 1
-
-    if kind == DICT then
-        unsupported("% of a dict")
-    end
-
-    burn(#text / 32)
-
-    local made = gsub(text, "%%([-+ #0]*[%d.]*)(.?)", function(flags, c)
-        if c == "%" and flags == "" then
-            return "%"
-        elseif c ~= "s" and c ~= "d" and c ~= "i" and c ~= "f" then
-            unsupported("the format %" .. flags .. c)
-        end
-
-        n = n + 1
-
-        if n > given then
-            raise("not enough arguments for format string")
-        end
-
-        local x = values
-
-        if all then
-            x = all[n]
-        end
-
-        return printed(x, flags, c, str)
-    end)
-
-    if n < given and not (n == 0 and MAPPING[kind]) then
-        raise("not all arguments converted during string formatting")
-    end
-
-    return made
-end
-
-
-function _M.mod(a, b, str)
-    if type(a) == "string" then
-        return _M.printf(a, b, str)
-    elseif type(a) == "table" and getmetatable(a) == MARKUP then
-        unsupported("% of Markup")
-    end
-
-    local x, y, as_float = divided("%", a, b)
-
-    return result(modulo(x, y), as_float)
-end
-
-
-function _M.pow(a, b)
     local x, as_float = number(a)
     local y, too = number(b)
 
     if not x or not y then
-        mismatch("**", a, b)
-    elseif as_float or too or y < 0 then
-        unsupported("** of these numbers")
+        mismatch("%", a, b)
+    elseif y == 0 then
+        raise("division by zero")
     end
 
-    return result(x ^ y, false)
+    return result(modulo(x, y), as_float or too)
 end
 
 

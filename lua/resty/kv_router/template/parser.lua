@@ -14,8 +14,7 @@
 --     FilterBlock filter, body
 --     Macro name, params, body            params: name, default each
 --     CallBlock params, call, body
---     Scope items, body  {% with %}: { target, expression } each;
---                        {% generation %}: none
+--     Scope body         {% generation %}
 --     Break, Continue
 --
 -- A target is a Name, an Attribute (of, name: of a namespace) or a Tuple of
@@ -339,28 +338,8 @@ end
 
 
 statements.generation = function(self, node)
-    node.t, node.items = "Scope", {}
+    node.t = "Scope"
     node.body = self:block(set("endgeneration"))
-
-    return node
-end
-
-
-statements["with"] = function(self, node)
-    node.t, node.items = "Scope", {}
-
-    while self:peek().t ~= "block_end" do
-        if #node.items > 0 then
-            self:expect(",")
-        end
-
-        local target = self:target(false, "=")
-
-        self:expect("=")
-        node.items[#node.items + 1] = { target, self:expression() }
-    end
-
-    node.body = self:block(set("endwith"))
 
     return node
 end
@@ -400,7 +379,7 @@ end
 
 
 for _, name in ipairs { "include", "import", "from", "extends", "block",
-                        "autoescape" }
+                        "autoescape", "with" }
 do
     statements[name] = function(_, node)
         refuse("the tag " .. name, node.line)

@@ -15,7 +15,6 @@ local append_json = text_ffi.append_json
 local ascii = text_ffi.ascii
 local byte = string.byte
 local burn = fuel.burn
-local code_point = case.code_point
 local find = string.find
 local format = string.format
 local format_double = text_ffi.format
@@ -25,7 +24,6 @@ local huge = math.huge
 local join = strings.join
 local match = string.match
 local plain = text_ffi.plain
-local printable = case.printable
 local raise = value.raise
 local rep = string.rep
 local reset = text_ffi.reset
@@ -113,23 +111,11 @@ local function escaped(c)
 end
 
 
-local function escaped_wide(c)
-    local code = code_point(c)
-
-    if printable(code) then
-        return nil
-    end
-
-    return format(code < 0x100 and "\\x%02x" or code < 0x10000 and "\\u%04x"
-                  or "\\U%08x", code)
-end
-
-
 local function escaped_part(s, pattern)
     s = gsub(s, pattern, escaped)
 
     if not ascii(s) then
-        s = gsub(s, "[\194-\244][\128-\191]+", escaped_wide)
+        s = gsub(s, "[\194-\244][\128-\191]+", case.escaped)
     end
 
     return s

@@ -37,10 +37,8 @@ local _M = {
     call_spread = methods.call_spread,
     contains = operators.contains,
     dict = operators.dict,
-    div = operators.div,
     enter = methods.enter,
     eq = operators.eq,
-    fdiv = operators.fdiv,
     float = value.float,
     fuel = fuel,
     item = attributes.item,
@@ -52,10 +50,10 @@ local _M = {
     macro = methods.macro,
     map = filters.map,
     map_attribute = filters.map_attribute,
+    mod = operators.mod,
     mul = operators.mul,
     neg = operators.neg,
     pos = operators.pos,
-    pow = operators.pow,
     refill = fuel.refill,
     sequence = operators.sequence,
     set = attributes.set,
@@ -68,11 +66,6 @@ local _M = {
     tuple = operators.tuple,
     type = type,
 }
-
-
-function _M.mod(a, b)
-    return operators.mod(a, b, printer.str)
-end
 
 
 function _M.select(x, wanted, attribute, name, ...)

@@ -230,13 +230,6 @@ function readers.FilterBlock(scope, node)
 end
 
 
-function readers.Scope(scope, node)
-    for _, item in ipairs(node.items) do
-        scope:expression(item[2])
-    end
-end
-
-
 -- Does an expression or a body read a name?
 function _M.reads(node, name)
     if node.t == "Name" and node.name == name then

@@ -13,16 +13,13 @@ local printer = require "resty.kv_router.template.printer"
 local strings = require "resty.kv_router.template.strings"
 local value = require "resty.kv_router.template.value"
 
-local add = operators.add
 local burn = fuel.burn
 local eq = operators.eq
 local find = string.find
-local floor = math.floor
 local getmetatable = getmetatable
 local getter = attributes.getter
 local list = value.list
 local lt = operators.lt
-local number = operators.number
 local raise = value.raise
 local sequence = operators.sequence
 local setmetatable = setmetatable
@@ -35,7 +32,6 @@ local unsupported = value.unsupported
 
 
 local DICT = value.DICT
-local FLOAT = value.FLOAT
 local GENERATOR = value.GENERATOR
 local LIST = value.LIST
 local MARKUP = value.MARKUP
@@ -71,18 +67,6 @@ end
 
 local function flag(x)
     return x ~= nil and truth(x)
-end
-
-
--- An argument that must be an int.
-local function int(x, filter)
-    local n, as_float = number(x)
-
-    if not n or as_float then
-        raise(filter .. ": an int is wanted, not " .. type_name(x))
-    end
-
-    return n
 end
 
 
@@ -207,98 +191,6 @@ function _S.last(x)
     local elements, n = sequence(x)
 
     return n == 0 and UNDEFINED or elements[n]
-end
-
-
-function _S.reverse(x)
-    if type(x) == "string" then
-        return attributes.slice(x, nil, nil, -1)
-    end
-
-    local elements, n = sequence(x)
-    local made = {}
-
-    burn(n)
-
-    for i = 1, n do
-        made[i] = elements[n + 1 - i]
-    end
-
-    return generator(made, n)
-end
-
-
-function _S.batch(x, size, fill)
-    local elements, n = sequence(x)
-    local made, m = {}, 0
-    local batch
-
-    size = int(size, "batch")
-    burn(n)
-
-    if size < 1 then
-        unsupported("batch of this size")
-    end
-
-    for i = 1, n do
-        if not batch or batch.n == size then
-            batch = list({}, 0)
-            m = m + 1
-            made[m] = batch
-        end
-
-        batch.n = batch.n + 1
-        batch[batch.n] = elements[i]
-    end
-
-    fill = given(fill)
-
-    if batch and fill ~= nil then
-        burn(size)
-
-        for i = batch.n + 1, size do
-            batch[i] = fill
-        end
-
-        batch.n = size
-    end
-
-    return generator(made, m)
-end
-
-
-function _S.slice(x, slices, fill)
-    local elements, n = sequence(x)
-    local made = {}
-    local count = int(slices, "slice")
-
-    if count < 1 then
-        raise("slice into no slices")
-    end
-
-    local size, more, from = floor(n / count), n % count, 0
-
-    fill = given(fill)
-    burn(n + count)
-
-    for i = 1, count do
-        local m = size + (i <= more and 1 or 0)
-        local part = {}
-
-        for j = 1, m do
-            part[j] = elements[from + j]
-        end
-
-        if fill ~= nil and i > more then
-            m = m + 1
-            part[m] = fill
-        end
-
-        from = from + size + (i <= more and 1 or 0)
-        made[i] = list(part, m)
-    end
-
-    return generator(made, count)
 end
 
 
@@ -455,82 +347,6 @@ end
 
 _S.min = extreme("min", lt)
 _S.max = extreme("max", function(a, b) return lt(b, a) end)
-
-
-function _S.groupby(x, attribute, default, case_sensitive)
-    local elements, n = sequence(x)
-    local get = keyed(attribute, "groupby")
-    local sensitive = flag(case_sensitive)
-
-    if not get then
-        raise("groupby: an attribute is wanted")
-    end
-
-    local function raw(element)
-        local found = get(element)
-
-        if found == UNDEFINED and default ~= nil then
-            return default
-        end
-
-        return found
-    end
-
-    local sorted, m = in_order(elements, n, function(element)
-        return folded(raw(element), sensitive)
-    end)
-    local made, groups = {}, 0
-    local group, last
-
-    for i = 1, m do
-        local key = folded(raw(sorted[i]), sensitive)
-
-        if not group or not eq(key, last) then
-            group = list({}, 0)
-            groups = groups + 1
-            made[groups] = setmetatable({
-                raw(sorted[i]), group, n = 2,
-                names = { grouper = 1, list = 2 },
-            }, TUPLE)
-            last = key
-        end
-
-        group.n = group.n + 1
-        group[group.n] = sorted[i]
-    end
-
-    return list(made, groups)
-end
-
-
-function _S.sum(x, attribute, start)
-    local elements, n = sequence(x)
-    local get = keyed(attribute, "sum")
-    local total = start
-
-    if total == nil then
-        total = 0
-    elseif type(total) == "string" then
-        raise("sum() can't sum strings")
-    end
-
-    for i = 1, n do
-        local x_i = elements[i]
-
-        if get then
-            x_i = get(x_i)
-        end
-
-        -- Python 3.12 adds floats in another way
-        if i > 1 and is(total, FLOAT) or is(x_i, FLOAT) then
-            unsupported("sum of floats")
-        end
-
-        total = add(total, x_i)
-    end
-
-    return total
-end
 
 
 return _S

@@ -16,7 +16,6 @@ local ascii = text_ffi.ascii
 local burn = fuel.burn
 local bytes = fuel.bytes
 local find = string.find
-local floor = math.floor
 local getmetatable = getmetatable
 local gsub = string.gsub
 local huge = math.huge
@@ -24,10 +23,7 @@ local lower = string.lower
 local match = string.match
 local number = operators.number
 local raise = value.raise
-local rep = string.rep
 local select = select
-local setmetatable = setmetatable
-local spend = fuel.string
 local str = printer.str
 local sub = string.sub
 local tonumber = tonumber
@@ -84,15 +80,9 @@ end
 
 
 local function only_ascii(s, method)
-    bytes(#s)
-
-    if not ascii(s) then
-        unsupported(method .. "() of text beyond ASCII")
-    end
-
     burn(#s / 32)
 
-    return s
+    return case.ascii(s, method)
 end
 
 
@@ -154,18 +144,6 @@ function _M.removeprefix(s, part)
 end
 
 
-function _M.removesuffix(s, part)
-    part = text(part, "removesuffix")
-    bytes(#s)
-
-    if part ~= "" and sub(s, -#part) == part then
-        return sub(s, 1, #s - #part)
-    end
-
-    return s
-end
-
-
 -- ---- parts ------------------------------------------------------------------
 
 function _M.split(s, separator, max)
@@ -176,71 +154,10 @@ function _M.split(s, separator, max)
 end
 
 
-function _M.rsplit(s, separator, max)
-    local n = most(max, "rsplit")
-
-    separator = given(separator)
-
-    if n == huge then
-        return strings.split(s, separator and text(separator, "rsplit"), n)
-    elseif not separator then
-        unsupported("rsplit() at white space with a maximum")
-    end
-
-    separator = text(separator, "rsplit")
-
-    -- of a separator such as "aa" the places depend on the side
-    if find(separator, sub(separator, 1, 1), 2, true) then
-        unsupported("rsplit() with this separator")
-    end
-
-    return strings.rsplit(s, separator, n)
-end
-
-
 function _M.splitlines(s, keep)
     none(keep, "splitlines")
 
     return strings.lines(s)
-end
-
-
-local function tuple(...)
-    return setmetatable({ n = 3, ... }, TUPLE)
-end
-
-
-function _M.partition(s, separator)
-    separator = text(separator, "partition")
-
-    if separator == "" then
-        raise("empty separator")
-    end
-
-    local at = strings.find(s, separator)
-
-    if not at then
-        return tuple(s, "", "")
-    end
-
-    return tuple(sub(s, 1, at), separator, sub(s, at + #separator + 1))
-end
-
-
-function _M.rpartition(s, separator)
-    separator = text(separator, "rpartition")
-
-    if separator == "" then
-        raise("empty separator")
-    end
-
-    local at = strings.rfind(s, separator)
-
-    if not at then
-        return tuple("", "", s)
-    end
-
-    return tuple(sub(s, 1, at), separator, sub(s, at + #separator + 1))
 end
 
 
@@ -257,54 +174,10 @@ function _M.replace(s, part, by, count)
 end
 
 
-local function position(name, look, needed)
-    _M[name] = function(s, part, start)
-        none(start, name)
-
-        local at = look(s, text(part, name))
-
-        if at then
-            return strings.length(sub(s, 1, at))
-        elseif needed then
-            raise("substring not found")
-        end
-
-        return -1
-    end
-end
-
-
-position("find", strings.find)
-position("index", strings.find, true)
-position("rfind", strings.rfind)
-position("rindex", strings.rfind, true)
-
-
 function _M.count(s, part, start)
     none(start, "count")
 
     return strings.count(s, text(part, "count"))
-end
-
-
-function _M.join(s, all)
-    local elements, n = operators.sequence(all)
-    local out = {}
-
-    for i = 1, n do
-        local x = elements[i]
-
-        if type(x) == "table" and getmetatable(x) == MARKUP then
-            x = x.s
-        elseif type(x) ~= "string" then
-            raise("sequence item: expected str instance, " .. type_name(x)
-                  .. " found")
-        end
-
-        out[i] = x
-    end
-
-    return strings.join(out, n, s)
 end
 
 
@@ -318,15 +191,6 @@ _M.capitalize = case.capitalize
 function _M.title(s)
     return (gsub(only_ascii(s, "title"), "%a+", function(word)
         return upper(sub(word, 1, 1)) .. lower(sub(word, 2))
-    end))
-end
-
-
-function _M.swapcase(s)
-    return (gsub(only_ascii(s, "swapcase"), "%a", function(c)
-        local other = lower(c)
-
-        return other == c and upper(c) or other
     end))
 end
 
@@ -375,66 +239,6 @@ function _M.islower(s)
     only_ascii(s, "islower")
 
     return find(s, "%l") ~= nil and not find(s, "%u")
-end
-
-
--- ---- widths -----------------------------------------------------------------
-
-local function padded(name, sides)
-    _M[name] = function(s, width, fill)
-        local n, as_float = number(width)
-
-        fill = fill == nil and " " or text(fill, name)
-
-        if not n or as_float then
-            raise(name .. "(): an int is wanted")
-        elseif strings.length(fill) ~= 1 then
-            raise("The fill character must be exactly one character long")
-        end
-
-        n = n - strings.length(s)
-
-        if n <= 0 then
-            return s
-        end
-
-        spend(#s + n * #fill)
-
-        local left, right = sides(n, width)
-
-        return rep(fill, left) .. s .. rep(fill, right)
-    end
-end
-
-
-padded("ljust", function(n) return 0, n end)
-padded("rjust", function(n) return n, 0 end)
-padded("center", function(n, width)
-    -- an odd rest goes to the left when the width is odd, too
-    local left = floor(n / 2) + (n % 2 == 1 and width % 2 == 1 and 1 or 0)
-
-    return left, n - left
-end)
-
-
-function _M.zfill(s, width)
-    local n, as_float = number(width)
-
-    if not n or as_float then
-        raise("zfill(): an int is wanted")
-    end
-
-    n = n - strings.length(s)
-
-    if n <= 0 then
-        return s
-    end
-
-    spend(#s + n)
-
-    local sign = match(s, "^[+-]?")
-
-    return sign .. rep("0", n) .. sub(s, #sign + 1)
 end
 
 
@@ -528,25 +332,10 @@ function _M.format(s, ...)
 end
 
 
--- ---- others -----------------------------------------------------------------
-
-function _M.expandtabs(s, size)
-    none(size, "expandtabs")
-
-    if find(s, "\t", 1, true) then
-        unsupported("expandtabs() of text with tabs")
-    end
-
-    return s
-end
-
-
 -- The order of the arguments that may be named.
 _M.NAMES = {
     split = { "sep", "maxsplit" },
-    rsplit = { "sep", "maxsplit" },
     splitlines = { "keepends" },
-    expandtabs = { "tabsize" },
 }
 
 

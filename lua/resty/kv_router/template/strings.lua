@@ -26,7 +26,6 @@ local rstrip = text_ffi.rstrip
 local space_at = text_ffi.space_at
 local spend = fuel.string
 local sub = string.sub
-local text_rfind = text_ffi.rfind
 
 
 local _M = {}
@@ -244,13 +243,6 @@ function _M.find(s, part, from)
 end
 
 
-function _M.rfind(s, part)
-    bytes(#s * (1 + #part / 64))
-
-    return text_rfind(s, part)
-end
-
-
 -- The words of a string, at most max + 1 of them.
 local function words(s, max)
     local out, n = {}, 0
@@ -301,29 +293,6 @@ function _M.split(s, separator, max)
     out[n + 1] = sub(s, from + 1)
 
     return list(out, n + 1)
-end
-
-
--- The same, counted from the right.
-function _M.rsplit(s, separator, max)
-    local all = _M.split(s, separator, math.huge)
-
-    if all.n <= max + 1 then
-        return all
-    end
-
-    -- the parts that stay together, as they stand in s
-    local kept = 0
-    local out = {}
-
-    for i = 1, max do
-        out[i + 1] = all[all.n - max + i]
-        kept = kept + #out[i + 1] + #separator
-    end
-
-    out[1] = sub(s, 1, #s - kept)
-
-    return list(out, max + 1)
 end
 
 

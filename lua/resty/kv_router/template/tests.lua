@@ -17,7 +17,6 @@ local le = operators.le
 local lt = operators.lt
 local mod = operators.mod
 local raise = value.raise
-local rawequal = rawequal
 local str = printer.str
 local type = type
 local unsupported = value.unsupported
@@ -47,7 +46,7 @@ _M.named = _T       -- the tests by their names
 -- how many arguments each test takes beside its value
 _M.ARGUMENTS = {
     eq = 1, equalto = 1, ne = 1, lt = 1, lessthan = 1, le = 1, gt = 1,
-    greaterthan = 1, ge = 1, ["in"] = 1, divisibleby = 1, sameas = 1,
+    greaterthan = 1, ge = 1, ["in"] = 1, divisibleby = 1,
     ["=="] = 1, ["!="] = 1, ["<"] = 1, ["<="] = 1, [">"] = 1, [">="] = 1,
 }
 
@@ -204,17 +203,6 @@ end
 
 function _T.upper(x)
     return string_methods.isupper(str(x))
-end
-
-
-function _T.sameas(a, b)
-    if a == NONE or b == NONE or a == UNDEFINED or b == UNDEFINED
-       or type(a) == "boolean" or type(b) == "boolean"
-    then
-        return rawequal(a, b)
-    end
-
-    return unsupported("the test sameas of these values")
 end
 
 
