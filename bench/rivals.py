@@ -4,7 +4,7 @@
 """What routers make a request cost: plain nginx, ours, and two others.
 
     rivals.py [--build DIR] [--lua DIR] [--model DIR] [--seconds N]
-              [--rounds N] [--perf] [--only WORD] [--ours]
+              [--rounds N] [--perf] [--turns] [--only WORD] [--ours]
 
 CPU time of the router, in microseconds a request, as the scheduler counts it,
 with 16 connections that are always busy: the median of the rounds, the routers
@@ -24,7 +24,8 @@ was there before with one answer and one question more.
 One run prints one line of JSON a figure, as run.py reads them.  With --perf
 no other router is started, and the run prints where plain nginx and ours spend
 the time: samples of "perf record -e cpu-clock", as shares of the CPU time.
---only measures the forms with this in their names, --ours no other router.
+With --turns it prints the longest turn of ours' event loop, in CPU time, and how
+many took more than 1 ms: load/turns.c.  --only measures the forms with this in their names, --ours no other router.
 """
 
 import argparse
@@ -37,6 +38,7 @@ import re
 import signal
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -62,11 +64,12 @@ WARM_SECONDS = 0.5              # of each router and form, before the rounds
 BEFORE = '.before'              # a file's of requests that are extended
 MARK = '#' * 16                 # made a number by load/load.c
 
+MIDDLE = 165 << 10              # of a long chat
 LONG = 470 << 10                # of an agent's chat
 LONG_PROMPTS = 4
 SENTENCE = 16                   # Chinese characters
 EXTENDING, NEW = 'extending', 'new'
-CHATS = tuple((kind, size, turn) for size in (CHAT, LONG)
+CHATS = tuple((kind, size, turn) for size in (CHAT, MIDDLE, LONG)
               for turn in (NEW, EXTENDING)
               for kind in ('prose', 'code', 'Chinese'))
 
@@ -272,12 +275,23 @@ class Rivals(Stage):
 
     def __init__(self, args, ids):
         self.plain, self.text = free_port(), free_port()
+        self.turns = args.turns and os.path.join(args.build,
+                                                 'bench/turns.so')
         self.local, self.model = free_port(), os.path.abspath(args.model)
         self.engines = [free_port() for _ in range(ENGINES)]
         super().__init__(args)
         with open(self.directory + '/tokens.json', 'w', encoding='utf-8') as f:
             json.dump({'count': len(ids), 'max_model_len': 1 << 17,
                        'tokens': ids}, f)
+
+    def spawn(self, *command):
+        if self.turns and 'router.conf' in command:
+            path = os.path.join(self.directory, 'turns')
+            with open(path, 'wb') as f:
+                f.write(bytes(24))
+            command = ('env', 'LD_PRELOAD=' + self.turns,
+                       'KVR_TURNS=' + path) + command
+        super().spawn(*command)
 
     def values(self, args, zone, replay):
         found = super().values(args, zone, replay)
@@ -382,7 +396,7 @@ def make_bodies(rng):
         found[chat_form(kind, size, turn)] = [
             (None, body, body) for body in (
                 long_chat(rng, texts[kind], size, turn)
-                for _ in range(LONG_PROMPTS if size == LONG else PROMPTS))]
+                for _ in range(LONG_PROMPTS if size > CHAT else PROMPTS))]
     return found
 
 
@@ -444,9 +458,9 @@ def warm(program, port, path, form):
     load(program, port, path, form, WARM_SECONDS)
 
 
-def load(program, port, path, form, seconds):
+def load(program, port, path, form, seconds, many=None):
     """How many requests were answered by 200, and how many otherwise."""
-    many = FEW if form in LOCAL else CONNECTIONS
+    many = many or (FEW if form in LOCAL else CONNECTIONS)
     done = subprocess.run(
         [program, str(port), path, str(many), str(seconds)],
         stdout=subprocess.PIPE, check=True, universal_newlines=True)
@@ -487,6 +501,24 @@ def profile(args, stage, routers, files):
                     if count * each >= 0.1))
 
 
+def turns(args, stage, ports, files):
+    """Prints the longest turn of each form, and those above 1 ms."""
+    program = os.path.join(args.build, 'bench', 'load')
+    path = os.path.join(stage.directory, 'turns')
+    for form, many in ((form, many) for form in args.forms
+                       for many in (1, FEW)):
+        warm(program, ports[form], files['ours', form], form)
+        with open(path, 'r+b') as f:
+            f.write(bytes(24))
+        good, bad = load(program, ports[form], files['ours', form], form,
+                         args.seconds, many)
+        with open(path, 'rb') as f:
+            longest, above, count = struct.unpack('3Q', f.read(24))
+        print('%s, %d connections: %d requests, %d not by 200, longest turn '
+              '%.2f ms, %d of %d above 1 ms' % (form, many, good, bad,
+                                               longest / 1e6, above, count))
+
+
 def measure(args, stage, routers, files):
     """{(router, form): [microseconds a request]}."""
     program = os.path.join(args.build, 'bench', 'load')
@@ -523,6 +555,7 @@ def main():
     parser.add_argument('--seconds', type=float, default=1.5)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--perf', action='store_true')
+    parser.add_argument('--turns', action='store_true')
     parser.add_argument('--only', default='')
     parser.add_argument('--ours', action='store_true')
     parser.set_defaults(batch=None, policy='kv_cost')
@@ -548,7 +581,8 @@ def main():
             'plain nginx': (nginx, {form: stage.plain for form, *_ in FORMS}),
             'ours': (nginx, {form: ours[where] for form, *_, where in FORMS}),
         }
-        for name in () if args.perf or args.ours else others.PACKAGES:
+        for name in () if (args.perf or args.turns
+                           or args.ours) else others.PACKAGES:
             started = launch(stage, args.build, name, cores[0])
             if started:
                 pid, port = started
@@ -571,6 +605,10 @@ def main():
 
         if args.perf:
             profile(args, stage, routers, files)
+            return
+
+        if args.turns:
+            turns(args, stage, routers['ours'][1], files)
             return
 
         for (name, form), values in measure(args, stage, routers,

@@ -118,7 +118,7 @@ class Ours:
         """Nothing was seen before."""
         self.c.kvr_encoder_free(ctypes.c_void_p(self.loaded.encoder))
         self.c.kvr_pieces_free(ctypes.c_void_p(self.loaded.pieces))
-        self.loaded.pieces = self.c.kvr_pieces_new(4096)
+        self.loaded.pieces = self.c.kvr_pieces_new(16384)
         self.loaded.encoder = self.c.kvr_encoder_new(
             ctypes.c_void_p(self.loaded.tokenizer),
             ctypes.c_void_p(self.loaded.pieces), self.limits)

@@ -5,6 +5,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH  8
 
+#include "kvr_ascii.h"
 #include "kvr_pattern.h"
 
 #include <ctype.h>
@@ -29,6 +30,8 @@
 
 struct kvr_pattern_s {
     pcre2_code           *code;
+    uint32_t              digits;       /* of kvr_ascii_match(); 0: PCRE2 does
+                                           all matches */
 };
 
 
@@ -469,6 +472,10 @@ kvr_pattern_compile(const char *text, size_t len, kvr_unicode_age_t age,
         return NULL;
     }
 
+    if (p) {
+        p->digits = kvr_ascii_digits(text, len);
+    }
+
     return p;
 }
 
@@ -599,7 +606,18 @@ kvr_pattern_match(const kvr_pattern_t *p, kvr_matcher_t *m, const char *text,
     size_t len, size_t from, size_t *a, size_t *b)
 {
     int          rc;
+    size_t       end;
     PCRE2_SIZE  *found;
+
+    if (p->digits && from < len) {
+        end = kvr_ascii_match(p->digits, text, len, from);
+
+        if (end) {
+            *a = from;
+            *b = end;
+            return KVR_OK;
+        }
+    }
 
     rc = pcre2_jit_match(p->code, (PCRE2_SPTR) text, len, from,
                          PCRE2_NO_UTF_CHECK, m->data, m->context);

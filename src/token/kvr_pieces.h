@@ -19,7 +19,7 @@
 #include "../kvr.h"
 
 
-#define KVR_PIECES_SLOTS     4096       /* about 0.4 MB: more are no faster */
+#define KVR_PIECES_SLOTS     16384      /* 1.5 MB: more are hardly faster */
 
 #define KVR_PIECES_LEN       124        /* bytes of a piece that is kept */
 #define KVR_PIECES_IDS       32         /* ids of such a piece */
