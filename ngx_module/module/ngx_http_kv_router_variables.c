@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Variables: what log_format can say of a decision, and the trace.  "-" stands
- * in a log where a variable is not found.
+ * Variables: what log_format can say of a decision.  "-" stands in a log where
+ * a variable is not found.
  */
 
 
@@ -91,12 +91,6 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
       ngx_http_kv_router_variable, ngx_http_kv_router_var_hashes,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("kv_router_traceparent"), NULL,
-      ngx_http_kv_router_traceparent, 0, 0, 0 },
-
-    { ngx_string("kv_router_tracestate"), NULL,
-      ngx_http_kv_router_tracestate, 0, 0, 0 },
-
       ngx_http_null_variable
 };
 
@@ -115,17 +109,6 @@ ngx_http_kv_router_add_variables(ngx_conf_t *cf)
 
         var->get_handler = v->get_handler;
         var->data = v->data;
-
-        /*
-         * Only a variable with an index is kept for the whole request: without
-         * one each reader in Lua would get another new trace.
-         */
-
-        if (v->flags == 0
-            && ngx_http_get_variable_index(cf, &v->name) == NGX_ERROR)
-        {
-            return NGX_ERROR;
-        }
     }
 
     return NGX_OK;

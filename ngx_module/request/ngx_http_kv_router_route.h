@@ -242,10 +242,6 @@ ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 void ngx_http_kv_router_filter_init(void);
 void ngx_http_kv_router_explain_init(void);
 ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
-ngx_int_t ngx_http_kv_router_traceparent(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
-ngx_int_t ngx_http_kv_router_tracestate(ngx_http_request_t *r,
-    ngx_http_variable_value_t *v, uintptr_t data);
 
 
 /*
