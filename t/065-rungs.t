@@ -318,7 +318,7 @@ Bearer own
 a text: 200 ? 0 of 0, no_rung, by load no_rung
 -; -
 --- error_log
-another status than 200, status 401: set its key by kv_router_engine_header
+not 200, status 401: set its key by kv_router_engine_header
 --- no_error_log
 [alert]
 [emerg]

@@ -528,6 +528,11 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
                       &zone->name, KVR_LOAD_PROCS);
     }
 
+    /* a process that hangs before its first timer is told, too */
+
+    (void) kvr_load_beat(&zone->router.load, ngx_current_msec,
+                         NGX_HTTP_KV_ROUTER_STUCK);
+
     zone->tend_conn.fd = (ngx_socket_t) -1;
 
     ev = &zone->tend;

@@ -527,7 +527,7 @@ ngx_http_kv_router_probe_models(ngx_http_kv_router_probe_t *probe,
     kvr_engine_kind_t  engine;
 
     if (answer->status != NGX_HTTP_OK) {
-        return "another status than 200";
+        return "not 200";
     }
 
     if (!kvr_probe_model(answer->body, answer->len, &id, &engine)) {
