@@ -241,8 +241,8 @@ def schemes_are_refused():
     assert "https://10.0.0.1:443" in err and "of worker" in err, err
     assert words in err, err
     register("r3", "http://10.0.0.1:80")
-    wait_until("it is said", lambda: at.said("warn", words), PATIENCE)
-    assert at.said("warn", f'worker "r3" refused: {words} of "proxy_pass": '
+    wait_until("it is said", lambda: at.said("error", words), PATIENCE)
+    assert at.said("error", f'worker "r3" refused: {words} of "proxy_pass": '
                    'write "host:port" alone, it is "http://10.0.0.1:80"') \
         == 1, at.stage.log()
     assert "r3" not in at.stage.workers()
@@ -259,8 +259,8 @@ def no_resolver_is_said():
     words = "a host name needs the directive"
     err = at.ask_api("named", "one.test:80", 400)
     assert words in err and "resolver" in err, err
-    wait_until("it is said", lambda: at.said("warn", f'"r1" refused: {words}'),
-               PATIENCE)
+    wait_until("it is said",
+               lambda: at.said("error", f'"r1" refused: {words}'), PATIENCE)
     assert "r1" not in at.stage.workers()
 
 
