@@ -53,9 +53,18 @@ one(void)
 static void
 join(void)
 {
-    if (kvr_router_join(&router) != KVR_OK) {
-        _exit(1);
+    uint32_t  i;
+
+    /* beside load the lock can be taken for longer than a process waits */
+
+    for (i = 0; i < 100; i++) {
+
+        if (kvr_router_join(&router) == KVR_OK) {
+            return;
+        }
     }
+
+    _exit(1);
 }
 
 
