@@ -59,7 +59,7 @@ Q           = $(if $(V),,@)
 
 WARNINGS    = -Wall -Wextra -Werror -Wno-unused-parameter
 KVR_CFLAGS  = -std=gnu11 -fPIC -pthread $(WARNINGS) -Isrc $(CFLAGS)
-KVR_LIBS    = -lmpack -lpcre2-8 -lcrypto -lm -pthread
+KVR_LIBS    = -lmpack -lpcre2-8 -lutf8proc -lcrypto -lm -pthread
 TEST_LIBS   = -lyajl
 RELAY_LIBS  = -lzmq -lhiredis -lssl -lcrypto -lcurl -lmicrohttpd
 

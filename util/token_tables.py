@@ -1,22 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the tables of src/token/: token_tables.py normal | repair LIBRARY.
+"""Writes src/token/kvr_unicode_repair.h: token_tables.py LIBRARY.
 
-normal: src/token/kvr_unicode_table.h.  Decompositions, combining classes and
-compositions of the characters that Unicode 9 has, and lower case.  Sources:
-Python's unicodedata, DerivedAge.txt of Debian's package unicode-data, and for
-lower case the package "tokenizers" of the Python registry (Rust's own).
-
-repair: src/token/kvr_unicode_repair.h.  Characters whose general category
-differs between the regular expressions of "tokenizers" 0.21.4 or newer and
-PCRE2, asked both.  LIBRARY is libpcre2-8.so.0.
+It has the characters whose general category differs between the regular
+expressions of "tokenizers" 0.21.4 or newer and PCRE2, asked both.  LIBRARY is
+libpcre2-8.so.0.
 """
 
 import ctypes
 import sys
-import unicodedata
 
-MAX_AGE = (9, 0)
-AGES = "/usr/share/unicode/DerivedAge.txt"
 CATEGORIES = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk "
               "So Zs Zl Zp Cc Cf Co Cn").split()
 CHARACTERS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -50,79 +42,6 @@ def rows(name, kind, fields, lines, width=70):
             line = "   "
         line += f" {text},"
     print(f"{line}\n}};\n\n")
-
-
-def normal():
-    """Normal forms and lower case."""
-    from tokenizers import normalizers
-    lower = normalizers.Lowercase().normalize_str
-    ages = {}
-    with open(AGES, encoding="utf-8") as lines:
-        for line in lines:
-            line = line.split("#")[0].strip()
-            if not line:
-                continue
-            which, age = (part.strip() for part in line.split(";"))
-            first, _, last = which.partition("..")
-            for c in range(int(first, 16), int(last or first, 16) + 1):
-                ages[c] = tuple(map(int, age.split(".")))
-    pool, places = [], {}
-
-    def put(text):
-        if text not in places:
-            places[text] = len(pool)
-            pool.extend(map(ord, text))
-        return places[text]
-
-    decompositions, compositions, lowers = [], [], []
-    for c in CHARACTERS:
-        if 0xAC00 <= c < 0xD7A4:
-            continue
-        char = chr(c)
-        if ages.get(c, (99,)) <= MAX_AGE:
-            forms = [unicodedata.normalize(form, char)
-                     for form in ("NFD", "NFKD")]
-            canonical, compatible = ("" if form == char else form
-                                     for form in forms)
-            no = [unicodedata.normalize(form, char) != char
-                  for form in ("NFC", "NFKC")]
-            mark = unicodedata.combining(char)
-            if canonical or compatible or mark:
-                decompositions.append(
-                    f"{{0x{c:x},{mark},{len(canonical)},{len(compatible)},"
-                    f"{no[0] | no[1] << 1},"
-                    f"{put(canonical) if canonical else 0},"
-                    f"{put(compatible) if compatible else 0}}}")
-            parts = unicodedata.decomposition(char)
-            if " " in parts and not parts.startswith("<") and not no[0]:
-                compositions.append(tuple(
-                    int(part, 16) for part in parts.split()) + (c,))
-        small = lower(char)
-        if small != char:
-            lowers.append(f"{{0x{c:x},{put(small)},{len(small)}}}")
-    guard = "KVR_UNICODE_TABLE_H_INCLUDED"
-    print(HEAD.format(guard=guard), end="")
-    rows("kvr_unicode_pool", "uint32_t", "", (f"0x{c:x}" for c in pool))
-    rows("kvr_unicode_decompositions", "", """\
-    uint32_t    c;
-    uint8_t     class;
-    uint8_t     canonical_len;
-    uint8_t     compatible_len;
-    uint8_t     no;             /* bit 0: not in NFC, bit 1: not in NFKC */
-    uint16_t    canonical;      /* in the pool */
-    uint16_t    compatible;
-""", decompositions)
-    rows("kvr_unicode_compositions", "", """\
-    uint32_t    a;
-    uint32_t    b;
-    uint32_t    c;
-""", (f"{{0x{a:x},0x{b:x},0x{c:x}}}" for a, b, c in sorted(compositions)))
-    rows("kvr_unicode_lowers", "", """\
-    uint32_t    c;
-    uint16_t    at;             /* in the pool */
-    uint16_t    len;
-""", lowers)
-    print(f"#endif /* {guard} */")
 
 
 class Pcre2:
@@ -208,9 +127,7 @@ def repair(library):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["normal"]:
-        normal()
-    elif sys.argv[1:2] == ["repair"] and len(sys.argv) == 3:
-        repair(sys.argv[2])
+    if len(sys.argv) == 2:
+        repair(sys.argv[1])
     else:
         sys.exit(__doc__)

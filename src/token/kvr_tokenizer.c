@@ -90,7 +90,8 @@ kvr_tokenizer_load(const char *json, size_t len, kvr_unicode_age_t age,
     l.t = calloc(1, sizeof(kvr_tokenizer_t));
 
     if (l.t == NULL || !kvr_unicode_init()) {
-        (void) kvr_token_no_memory(&l);
+        (void) kvr_token_refuse(&l, "no memory, or the Unicode of libutf8proc "
+                                "is newer than 17");
         free(l.t);
         return NULL;
     }

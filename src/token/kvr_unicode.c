@@ -7,16 +7,19 @@
 
 #include "kvr_unicode.h"
 #include "kvr_unicode_repair.h"
-#include "kvr_unicode_table.h"
 
 #include <pcre2.h>
 #include <stdio.h>
+#include <utf8proc.h>
 
 
 #define KVR_UNICODE_MAX      0x110000
-#define KVR_UNICODE_PAIRS    4096       /* slots for compositions */
 #define KVR_UNICODE_FAR      0x30000    /* of a stand-in, at most */
-#define KVR_UNICODE_SHORT    32         /* marks that insertion sorts */
+#define KVR_UNICODE_PLAIN    0x30000    /* from here on no character has a
+                                           normal form, or a lower case */
+#define KVR_UNICODE_PARTS    18         /* of one character, at most */
+#define KVR_UNICODE_KNOWN    17         /* newest version that the lists of
+                                           newer characters are made for */
 
 #define KVR_UNICODE_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -24,52 +27,71 @@
 #define KVR_UNICODE_REPAIR   0x10       /* for KVR_UNICODE_16 */
 #define KVR_UNICODE_ALWAYS   0x20       /* for KVR_UNICODE_14, too */
 #define KVR_UNICODE_UPPER    0x40       /* lower case differs */
+#define KVR_UNICODE_NEWER    0x80       /* no normal form touches it */
 
-/* Hangul syllables are composed by arithmetic, see chapter 3.12 of Unicode. */
-#define KVR_HANGUL_S         0xac00
-#define KVR_HANGUL_L         0x1100
-#define KVR_HANGUL_V         0x1161
-#define KVR_HANGUL_T         0x11a7
-#define KVR_HANGUL_COUNT     11172
+/* of a key that marks are sorted by: class, place, character */
+#define KVR_UNICODE_CLASS    56
+#define KVR_UNICODE_PLACE    21
+#define KVR_UNICODE_CHAR     0x1fffff
 
 
+/* One segment: keys while it is sorted, then characters. */
 typedef struct {
-    uint32_t    c;
-    uint32_t    class;                  /* canonical combining class */
-} kvr_unicode_mark_t;
-
-
-typedef struct {
-    kvr_unicode_mark_t  *marks;
-    size_t               n;
-    size_t               cap;
-    bool                 failed;
+    uint64_t  *keys;
+    int32_t   *chars;
+    size_t     n;
+    size_t     cap;
+    bool       failed;
 } kvr_unicode_marks_t;
+
+
+/*
+ * Characters that are newer than Unicode 9, in ranges that no older one is in:
+ * those with a decomposition, a combining class, or a composition.
+ */
+
+static const struct {
+    uint32_t  first;
+    uint32_t  last;
+} kvr_unicode_newer[] = {
+    {0x558,0x558}, {0x58b,0x58c}, {0x5c8,0x5c9}, {0x7fd,0x7fd}, {0x897,0x89f},
+    {0x8ca,0x8d3}, {0x9fe,0x9fe}, {0xc3c,0xc3c}, {0xd3b,0xd3c}, {0xeba,0xeba},
+    {0x1715,0x1715}, {0x1abf,0x1af0}, {0x1df6,0x1dfa}, {0x209d,0x209f},
+    {0x32ff,0x32ff}, {0xa7f1,0xa7f4}, {0xa82c,0xa82c}, {0xab69,0xab69},
+    {0x105c9,0x105e4}, {0x10781,0x107bf}, {0x10d24,0x10d6d},
+    {0x10eab,0x10f85}, {0x11070,0x11070}, {0x1133b,0x1133b},
+    {0x11383,0x113d0}, {0x1145e,0x1145e}, {0x11839,0x1183a},
+    {0x11930,0x11a99}, {0x11d42,0x11f42}, {0x1611e,0x1612f},
+    {0x16d67,0x16d6a}, {0x16ff0,0x16ff1}, {0x1b123,0x1b126},
+    {0x1ccd6,0x1ccf9}, {0x1d127,0x1d128}, {0x1d250,0x1d281},
+    {0x1d6a6,0x1d6a6}, {0x1df95,0x1dfff}, {0x1e030,0x1e6f5},
+    {0x1f16c,0x1f16c}, {0x1fbf0,0x1fbf9},
+};
+
+
+/* Lower case that the library does not have: later than Unicode 15. */
+
+static const struct {
+    uint32_t  first;
+    uint32_t  last;
+    uint32_t  to;               /* of the first */
+} kvr_unicode_lowers[] = {
+    {0x1c89,0x1c89,0x1c8a}, {0xa7cb,0xa7cb,0x264}, {0xa7cc,0xa7cc,0xa7cd},
+    {0xa7ce,0xa7ce,0xa7cf}, {0xa7d2,0xa7d2,0xa7d3}, {0xa7d4,0xa7d4,0xa7d5},
+    {0xa7da,0xa7da,0xa7db}, {0xa7dc,0xa7dc,0x19b},
+    {0x10d50,0x10d65,0x10d70}, {0x16ea0,0x16eb8,0x16ebb},
+};
 
 
 static bool kvr_unicode_stand_in(uint32_t at, const char *category, int han,
     uint32_t *found);
-static uint32_t kvr_unicode_compose(uint32_t a, uint32_t b);
-static void kvr_unicode_decompose(uint32_t c, kvr_unicode_form_t form,
-    kvr_unicode_marks_t *m);
-static void kvr_unicode_order(kvr_unicode_mark_t *marks, size_t n);
-static size_t kvr_unicode_join(kvr_unicode_mark_t *marks, size_t n);
+static uint32_t kvr_unicode_small(uint32_t c);
 static void kvr_unicode_segment(kvr_unicode_form_t form, const char *text,
     size_t len, kvr_bytes_t *out, kvr_unicode_marks_t *m);
 
 
-static uint16_t  *kvr_unicode_index;    /* of the decomposition, + 1 */
 static uint8_t   *kvr_unicode_flags;
-static uint16_t   kvr_unicode_pairs[KVR_UNICODE_PAIRS];
 static uint32_t   kvr_unicode_instead[KVR_UNICODE_COUNT(kvr_unicode_repairs)];
-
-
-static uint32_t
-kvr_unicode_slot(uint32_t a, uint32_t b)
-{
-    return (((uint64_t) a << 21 | b) * UINT64_C(0x9e3779b97f4a7c15) >> 40)
-           % KVR_UNICODE_PAIRS;
-}
 
 
 static inline uint8_t
@@ -79,81 +101,101 @@ kvr_unicode_repair_flag(kvr_unicode_age_t age)
 }
 
 
+/* The parts of a character; composed again in the forms that compose. */
+
+static utf8proc_ssize_t
+kvr_unicode_parts(kvr_unicode_form_t form, uint32_t c, int32_t *parts)
+{
+    int               bound;
+    utf8proc_ssize_t  n;
+
+    bound = 0;
+    n = utf8proc_decompose_char(c, parts, KVR_UNICODE_PARTS,
+                                form >= KVR_NFKC
+                                ? UTF8PROC_DECOMPOSE|UTF8PROC_COMPAT
+                                : UTF8PROC_DECOMPOSE, &bound);
+
+    return kvr_min(n, KVR_UNICODE_PARTS);
+}
+
+
+static utf8proc_ssize_t
+kvr_unicode_join(kvr_unicode_form_t form, int32_t *chars, utf8proc_ssize_t n)
+{
+    return form == KVR_NFC || form == KVR_NFKC
+           ? utf8proc_normalize_utf32(chars, n,
+                                      UTF8PROC_COMPOSE|UTF8PROC_STABLE)
+           : n;
+}
+
+
+/* The flags of a character, and of the last part that composes to it. */
+
+static void
+kvr_unicode_flag(uint8_t *flags, uint32_t c)
+{
+    int32_t             parts[KVR_UNICODE_PARTS], last;
+    uint32_t            form;
+    utf8proc_ssize_t    n;
+
+    if (flags[c] & KVR_UNICODE_NEWER) {
+        return;
+    }
+
+    if (utf8proc_get_property(c)->combining_class) {
+        flags[c] |= 0x0f;
+    }
+
+    for (form = 0; form < 4; form++) {
+        n = kvr_unicode_parts(form, c, parts);
+        last = parts[n - 1];
+
+        if (kvr_unicode_join(form, parts, n) > 1 || parts[0] != (int32_t) c) {
+            flags[c] |= 1 << form;
+
+        } else if (n > 1) {
+            flags[last] |= 1 << KVR_NFC | 1 << KVR_NFKC;
+        }
+    }
+}
+
+
 bool
 kvr_unicode_init(void)
 {
-    uint16_t   *index;
     uint8_t    *flags;
-    uint32_t    i, c, slot;
+    uint32_t    i, c;
 
-    if (kvr_unicode_index) {
+    if (kvr_unicode_flags) {
         return true;
     }
 
-    index = calloc(KVR_UNICODE_MAX, sizeof(uint16_t));
-    flags = calloc(KVR_UNICODE_MAX, 1);
-
-    if (index == NULL || flags == NULL) {
-        free(index);
-        free(flags);
+    if (atoi(utf8proc_unicode_version()) > KVR_UNICODE_KNOWN) {
         return false;
     }
 
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_decompositions); i++) {
-
-        c = kvr_unicode_decompositions[i].c;
-        index[c] = i + 1;
-
-        if (kvr_unicode_decompositions[i].class) {
-            flags[c] |= 0x0f;
-        }
-
-        if (kvr_unicode_decompositions[i].no & 1) {
-            flags[c] |= 1 << KVR_NFC;
-        }
-
-        if (kvr_unicode_decompositions[i].no & 2) {
-            flags[c] |= 1 << KVR_NFKC;
-        }
-
-        if (kvr_unicode_decompositions[i].canonical_len) {
-            flags[c] |= 1 << KVR_NFD | 1 << KVR_NFKD;
-        }
-
-        if (kvr_unicode_decompositions[i].compatible_len) {
-            flags[c] |= 1 << KVR_NFKD;
-        }
+    flags = calloc(KVR_UNICODE_MAX, 1);
+    if (flags == NULL) {
+        return false;
     }
 
-    for (c = KVR_HANGUL_S; c < KVR_HANGUL_S + KVR_HANGUL_COUNT; c++) {
-        flags[c] |= 1 << KVR_NFD | 1 << KVR_NFKD;
+    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_newer); i++) {
+        memset(flags + kvr_unicode_newer[i].first, KVR_UNICODE_NEWER,
+               kvr_unicode_newer[i].last - kvr_unicode_newer[i].first + 1);
     }
 
-    /* vowels and finals join what is before them */
+    for (c = 0; c < KVR_UNICODE_PLAIN; c++) {
 
-    for (c = KVR_HANGUL_V; c < KVR_HANGUL_V + 21; c++) {
-        flags[c] |= 0x0f;
-    }
-
-    for (c = KVR_HANGUL_T + 1; c < KVR_HANGUL_T + 28; c++) {
-        flags[c] |= 0x0f;
-    }
-
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_compositions); i++) {
-
-        slot = kvr_unicode_slot(kvr_unicode_compositions[i].a,
-                                kvr_unicode_compositions[i].b);
-
-        while (kvr_unicode_pairs[slot]) {
-            slot = (slot + 1) % KVR_UNICODE_PAIRS;
+        if (utf8proc_get_property(c)->decomp_seqindex != UINT16_MAX
+            || utf8proc_get_property(c)->combining_class
+            || (c >= 0xac00 && c < 0xd7a4))
+        {
+            kvr_unicode_flag(flags, c);
         }
 
-        kvr_unicode_pairs[slot] = i + 1;
-        flags[kvr_unicode_compositions[i].b] |= 1 << KVR_NFC | 1 << KVR_NFKC;
-    }
-
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_lowers); i++) {
-        flags[kvr_unicode_lowers[i].c] |= KVR_UNICODE_UPPER;
+        if (kvr_unicode_small(c) != c) {
+            flags[c] |= KVR_UNICODE_UPPER;
+        }
     }
 
     /* a newer PCRE2 may know a character: its stand-in is as good */
@@ -179,7 +221,6 @@ kvr_unicode_init(void)
     }
 
     kvr_unicode_flags = flags;
-    kvr_unicode_index = index;
 
     return true;
 }
@@ -439,215 +480,101 @@ kvr_unicode_quick(kvr_unicode_form_t form, const char *text, size_t len)
 }
 
 
-static uint32_t
-kvr_unicode_compose(uint32_t a, uint32_t b)
+static bool
+kvr_unicode_room(kvr_unicode_marks_t *m)
 {
-    uint32_t  slot, i;
+    size_t     cap;
+    int32_t   *chars;
+    uint64_t  *keys;
 
-    if (a - KVR_HANGUL_L < 19 && b - KVR_HANGUL_V < 21) {
-        return KVR_HANGUL_S
-               + ((a - KVR_HANGUL_L) * 21 + b - KVR_HANGUL_V) * 28;
+    if (m->n + KVR_UNICODE_PARTS <= m->cap) {
+        return true;
     }
 
-    if (a - KVR_HANGUL_S < KVR_HANGUL_COUNT && (a - KVR_HANGUL_S) % 28 == 0
-        && b - KVR_HANGUL_T - 1 < 27)
-    {
-        return a + b - KVR_HANGUL_T;
+    cap = 2 * m->cap + 64;
+
+    keys = realloc(m->keys, cap * sizeof(uint64_t));
+    if (keys) {
+        m->keys = keys;
     }
 
-    slot = kvr_unicode_slot(a, b);
-
-    while (kvr_unicode_pairs[slot]) {
-        i = kvr_unicode_pairs[slot] - 1;
-
-        if (kvr_unicode_compositions[i].a == a
-            && kvr_unicode_compositions[i].b == b)
-        {
-            return kvr_unicode_compositions[i].c;
-        }
-
-        slot = (slot + 1) % KVR_UNICODE_PAIRS;
+    chars = realloc(m->chars, cap * sizeof(int32_t));
+    if (chars) {
+        m->chars = chars;
     }
 
-    return 0;
+    if (keys == NULL || chars == NULL) {
+        m->failed = true;
+        return false;
+    }
+
+    m->cap = cap;
+
+    return true;
 }
 
 
-static void
-kvr_unicode_decompose(uint32_t c, kvr_unicode_form_t form,
-    kvr_unicode_marks_t *m)
+static int
+kvr_unicode_before_mark(const void *a, const void *b)
 {
-    size_t               cap;
-    uint32_t             i, s, n, hangul[3];
-    const uint32_t      *to;
-    kvr_unicode_mark_t  *marks;
+    uint64_t  x = *(const uint64_t *) a, y = *(const uint64_t *) b;
 
-    to = &c;
-    n = 1;
-    s = c - KVR_HANGUL_S;
-
-    if (s < KVR_HANGUL_COUNT) {
-        hangul[0] = KVR_HANGUL_L + s / 588;
-        hangul[1] = KVR_HANGUL_V + s % 588 / 28;
-        hangul[2] = KVR_HANGUL_T + s % 28;
-
-        to = hangul;
-        n = s % 28 ? 3 : 2;
-
-    } else if (kvr_unicode_index[c]) {
-        i = kvr_unicode_index[c] - 1;
-
-        if (form >= KVR_NFKC && kvr_unicode_decompositions[i].compatible_len) {
-            to = kvr_unicode_pool + kvr_unicode_decompositions[i].compatible;
-            n = kvr_unicode_decompositions[i].compatible_len;
-
-        } else if (kvr_unicode_decompositions[i].canonical_len) {
-            to = kvr_unicode_pool + kvr_unicode_decompositions[i].canonical;
-            n = kvr_unicode_decompositions[i].canonical_len;
-        }
-    }
-
-    if (m->n + n > m->cap) {
-        cap = 2 * m->cap + 64;
-
-        marks = realloc(m->marks, cap * sizeof(kvr_unicode_mark_t));
-        if (marks == NULL) {
-            m->failed = true;
-            return;
-        }
-
-        m->marks = marks;
-        m->cap = cap;
-    }
-
-    for (i = 0; i < n; i++) {
-        s = kvr_unicode_index[to[i]];
-        m->marks[m->n].c = to[i];
-        m->marks[m->n].class = s ? kvr_unicode_decompositions[s - 1].class : 0;
-        m->n++;
-    }
+    return (x > y) - (x < y);
 }
 
 
 /*
- * Canonical order: each run of marks is sorted by class, stably.  A flood of
- * marks is sorted by counting, in place of the square of its length.
+ * Each run of marks is sorted by class, then by place.  The library would take
+ * the square of the run's length.
  */
-
-static void
-kvr_unicode_order(kvr_unicode_mark_t *marks, size_t n)
-{
-    size_t               i, j, k, at, count[257];
-    kvr_unicode_mark_t   mark, *sorted;
-
-    for (i = 0; i < n; i = j) {
-
-        for (j = i; j < n && marks[j].class; j++) { /* void */ }
-
-        if (j == i) {
-            j++;
-            continue;
-        }
-
-        sorted = j - i > KVR_UNICODE_SHORT
-                 ? malloc((j - i) * sizeof(kvr_unicode_mark_t)) : NULL;
-
-        if (sorted == NULL) {
-
-            for (k = i + 1; k < j; k++) {
-                mark = marks[k];
-
-                for (at = k; at > i && marks[at - 1].class > mark.class; at--)
-                {
-                    marks[at] = marks[at - 1];
-                }
-
-                marks[at] = mark;
-            }
-
-            continue;
-        }
-
-        memset(count, 0, sizeof(count));
-
-        for (k = i; k < j; k++) {
-            count[marks[k].class + 1]++;
-        }
-
-        for (k = 1; k < 257; k++) {
-            count[k] += count[k - 1];
-        }
-
-        for (k = i; k < j; k++) {
-            sorted[count[marks[k].class]++] = marks[k];
-        }
-
-        memcpy(&marks[i], sorted, (j - i) * sizeof(kvr_unicode_mark_t));
-        free(sorted);
-    }
-}
-
-
-/* Composes what can be composed; returns how many are left. */
-
-static size_t
-kvr_unicode_join(kvr_unicode_mark_t *marks, size_t n)
-{
-    int       last;                     /* class between starter and mark */
-    size_t    i, to, starter;
-    uint32_t  c;
-
-    starter = n;
-    last = -1;
-
-    for (i = 0, to = 0; i < n; i++) {
-
-        if (starter < n && last < (int) marks[i].class) {
-            c = kvr_unicode_compose(marks[starter].c, marks[i].c);
-
-            if (c) {
-                marks[starter].c = c;
-                continue;
-            }
-        }
-
-        if (marks[i].class == 0) {
-            starter = to;
-            last = -1;
-
-        } else {
-            last = (int) marks[i].class;
-        }
-
-        marks[to++] = marks[i];
-    }
-
-    return to;
-}
-
 
 static void
 kvr_unicode_segment(kvr_unicode_form_t form, const char *text, size_t len,
     kvr_bytes_t *out, kvr_unicode_marks_t *m)
 {
-    size_t    i;
-    uint32_t  n;
+    size_t    i, run;
+    int32_t   parts[KVR_UNICODE_PARTS];
+    uint32_t  n, k, count;
+    uint64_t  class;
 
     m->n = 0;
+    run = 0;
 
-    for (i = 0; i < len; i += n) {
-        kvr_unicode_decompose(kvr_unicode_get(text + i, &n), form, m);
+    for (i = 0; i < len && kvr_unicode_room(m); i += n) {
+        count = kvr_unicode_parts(form, kvr_unicode_get(text + i, &n), parts);
+
+        for (k = 0; k < count; k++) {
+            class = utf8proc_get_property(parts[k])->combining_class;
+
+            if (class == 0) {
+                if (m->n > run + 1) {
+                    qsort(m->keys + run, m->n - run, sizeof(uint64_t),
+                          kvr_unicode_before_mark);
+                }
+
+                run = m->n + 1;
+            }
+
+            m->keys[m->n] = class << KVR_UNICODE_CLASS
+                            | (uint64_t) m->n << KVR_UNICODE_PLACE | parts[k];
+            m->n++;
+        }
     }
 
-    kvr_unicode_order(m->marks, m->n);
-
-    if (form == KVR_NFC || form == KVR_NFKC) {
-        m->n = kvr_unicode_join(m->marks, m->n);
+    if (m->n > run + 1) {
+        qsort(m->keys + run, m->n - run, sizeof(uint64_t),
+              kvr_unicode_before_mark);
     }
 
     for (i = 0; i < m->n; i++) {
+        m->chars[i] = m->keys[i] & KVR_UNICODE_CHAR;
+    }
+
+    m->n = kvr_unicode_join(form, m->chars, m->n);
+
+    for (i = 0; i < m->n; i++) {
         if (kvr_bytes_room(out, 4)) {
-            out->n += kvr_unicode_put(m->marks[i].c, out->data + out->n);
+            out->n += kvr_unicode_put(m->chars[i], out->data + out->n);
         }
     }
 }
@@ -655,7 +582,7 @@ kvr_unicode_segment(kvr_unicode_form_t form, const char *text, size_t len,
 
 /*
  * A segment begins at the last character before which a text can be cut, and
- * ends before the next one.
+ * ends before the next one.  A newer character is in none.
  */
 
 void
@@ -663,7 +590,7 @@ kvr_unicode_normalize(kvr_unicode_form_t form, const char *text, size_t len,
     kvr_bytes_t *out)
 {
     size_t               i, end, done, start;
-    uint32_t             n;
+    uint32_t             c, n;
     kvr_unicode_marks_t  m;
 
     memset(&m, 0, sizeof(kvr_unicode_marks_t));
@@ -673,8 +600,10 @@ kvr_unicode_normalize(kvr_unicode_form_t form, const char *text, size_t len,
 
     for (i = 0; i < len; /* void */ ) {
 
-        if (kvr_unicode_starts(form, kvr_unicode_get(text + i, &n))) {
-            start = i;
+        c = kvr_unicode_get(text + i, &n);
+
+        if (kvr_unicode_starts(form, c)) {
+            start = kvr_unicode_flags[c] & KVR_UNICODE_NEWER ? i + n : i;
             i += n;
             continue;
         }
@@ -697,7 +626,27 @@ kvr_unicode_normalize(kvr_unicode_form_t form, const char *text, size_t len,
     kvr_bytes_add(out, text + done, len - done);
 
     out->failed = out->failed || m.failed;
-    free(m.marks);
+    free(m.keys);
+    free(m.chars);
+}
+
+
+/* U+0130 has two characters in lower case: the first of them. */
+
+static uint32_t
+kvr_unicode_small(uint32_t c)
+{
+    uint32_t  i;
+
+    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_lowers); i++) {
+        if (c >= kvr_unicode_lowers[i].first
+            && c <= kvr_unicode_lowers[i].last)
+        {
+            return kvr_unicode_lowers[i].to + c - kvr_unicode_lowers[i].first;
+        }
+    }
+
+    return utf8proc_tolower(c);
 }
 
 
@@ -705,7 +654,7 @@ void
 kvr_unicode_lower(const char *text, size_t len, kvr_bytes_t *out)
 {
     size_t    i;
-    uint32_t  c, k, n, low, high, middle;
+    uint32_t  c, n;
 
     for (i = 0; i < len; i += n) {
 
@@ -716,26 +665,13 @@ kvr_unicode_lower(const char *text, size_t len, kvr_bytes_t *out)
             continue;
         }
 
-        low = 0;
-        high = KVR_UNICODE_COUNT(kvr_unicode_lowers);
-
-        while (low + 1 < high) {
-            middle = (low + high) / 2;
-
-            if (kvr_unicode_lowers[middle].c <= c) {
-                low = middle;
-
-            } else {
-                high = middle;
-            }
+        if (kvr_bytes_room(out, 4)) {
+            out->n += kvr_unicode_put(kvr_unicode_small(c),
+                                      out->data + out->n);
         }
 
-        for (k = 0; k < kvr_unicode_lowers[low].len; k++) {
-            if (kvr_bytes_room(out, 4)) {
-                out->n += kvr_unicode_put(
-                              kvr_unicode_pool[kvr_unicode_lowers[low].at + k],
-                              out->data + out->n);
-            }
+        if (c == 0x130) {
+            kvr_bytes_add(out, "\xcc\x87", 2);
         }
     }
 }

@@ -4,10 +4,12 @@
  * Unicode as Hugging Face's tokenizers have it.
  *
  * NORMAL FORMS are of Unicode 9, whatever the library's version: the crate
- * unicode-normalization-alignments knows no later one.  The table is made of
- * newer data, filtered by age, which is exact by Unicode's stability policy.
+ * unicode-normalization-alignments knows no later one.  libutf8proc has newer
+ * data.  By Unicode's stability policy they are exact for the characters that
+ * Unicode 9 has.  Newer ones are left alone, from a list.
  *
- * LOWER CASE is that of Rust, character by character.
+ * LOWER CASE is that of Rust, character by character: libutf8proc's, and a
+ * list of what is newer than Unicode 15.
  *
  * REPAIR.  Their regular expressions know Unicode 16 since version 0.21.4 of
  * the library, Unicode 14 before; PCRE2 10.42 knows Unicode 14.  A character
@@ -48,7 +50,10 @@ typedef enum {
 #define KVR_UNICODE_TABLES   1
 
 
-/* Builds the tables; false: no memory. */
+/*
+ * Builds the tables; false: no memory, or libutf8proc has a Unicode that is
+ * newer than the lists.
+ */
 bool kvr_unicode_init(void);
 
 /* A character, and its length in bytes. */
