@@ -14,6 +14,7 @@
 
 #include "token/kvr_bytes.h"
 #include "token/kvr_encoder.h"
+#include "token/kvr_unicode.h"
 #include "wire/kvr_tape.h"
 
 
@@ -35,6 +36,7 @@ static void broken(void);
 static void endless(void);
 static void nuls(void);
 static void over_the_limit(void);
+static void newer(void);
 
 
 static kvr_tape_t          tape;
@@ -275,6 +277,7 @@ main(void)
     endless();
     nuls();
     over_the_limit();
+    newer();
 
     unload();
     kvr_bytes_free(&text);
@@ -534,4 +537,55 @@ over_the_limit(void)
        == KVR_ENCODER_TOO_LONG, "nor is there a cut behind its end");
 
     kvr_encoder_free(e);
+}
+
+
+/* Characters that Unicode 9 has not: the library's normal forms leave them. */
+
+static void
+newer(void)
+{
+    size_t       i, n;
+    uint32_t     k, same;
+    kvr_bytes_t  out;
+
+    static const struct {
+        kvr_unicode_form_t   form;
+        const char          *text;
+    } left[] = {
+        { KVR_NFC, "\U00011935\U00011930" },     /* Unicode 13: would compose */
+        { KVR_NFD, "\U00011938" },               /* and decompose */
+        { KVR_NFKC, "\u32ff" },                  /* Unicode 12.1 */
+        { KVR_NFC, "e\u1df9\u0301" },            /* Unicode 10: a mark, 220 */
+        { KVR_NFD, "e\u0301\u1df9" }
+    };
+
+    memset(&out, 0, sizeof(kvr_bytes_t));
+    same = 0;
+
+    for (k = 0; k < 5; k++) {
+        n = strlen(left[k].text);
+        out.n = 0;
+        kvr_unicode_normalize(left[k].form, left[k].text, n, &out);
+        same += out.n == n && memcmp(out.data, left[k].text, n) == 0;
+    }
+
+    is_u64(same, 5, "characters newer than Unicode 9 are not normalized");
+
+    out.n = 0;
+    kvr_unicode_lower("\u0130\u1c89\ua7cb", 8, &out);
+    ok(out.n == 8 && memcmp(out.data, "i\u0307\u1c8a\u0264", 8) == 0,
+       "lower case is Rust's where libutf8proc has another, or none");
+
+    repeat("\u0301\u0327", 4, 100000);
+    out.n = 0;
+    kvr_unicode_normalize(KVR_NFD, text.data, text.n, &out);
+
+    for (i = 0; i < out.n && memcmp(out.data + i, "\u0327", 2) == 0; i += 2) {
+        /* void */
+    }
+
+    ok(out.n == 400000 && i == 200000, "a flood of marks is sorted by class");
+
+    kvr_bytes_free(&out);
 }
