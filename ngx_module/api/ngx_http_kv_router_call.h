@@ -10,7 +10,7 @@
 #define _NGX_HTTP_KV_ROUTER_CALL_H_INCLUDED_
 
 
-#include "ngx_http_kv_router_answer.h"
+#include "../module/ngx_http_kv_router_answer.h"
 
 #include <wire/kvr_json.h>
 

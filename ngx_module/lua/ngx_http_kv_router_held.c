@@ -9,7 +9,7 @@
  */
 
 
-#include "ngx_http_kv_router_ffi.h"
+#include "../module/ngx_http_kv_router_ffi.h"
 
 
 typedef struct {

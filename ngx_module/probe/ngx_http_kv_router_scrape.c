@@ -12,7 +12,7 @@
 
 
 #include "../request/ngx_http_kv_router_route.h"
-#include "../api/ngx_http_kv_router_answer.h"
+#include "../module/ngx_http_kv_router_answer.h"
 #include "ngx_http_kv_router_client.h"
 #include "../status/ngx_http_kv_router_stats.h"
 

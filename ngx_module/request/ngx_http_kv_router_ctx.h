@@ -14,7 +14,7 @@
 #define _NGX_HTTP_KV_ROUTER_CTX_H_INCLUDED_
 
 
-#include "../lua/ngx_http_kv_router_ffi.h"
+#include "../module/ngx_http_kv_router_ffi.h"
 #include "ngx_http_kv_router_body.h"
 #include "ngx_http_kv_router_fleet.h"
 

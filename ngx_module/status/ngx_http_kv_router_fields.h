@@ -10,7 +10,7 @@
 #define _NGX_HTTP_KV_ROUTER_FIELDS_H_INCLUDED_
 
 
-#include "../api/ngx_http_kv_router_answer.h"
+#include "../module/ngx_http_kv_router_answer.h"
 
 
 /* one number: a field of a structure */

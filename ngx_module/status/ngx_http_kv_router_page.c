@@ -7,7 +7,7 @@
  */
 
 
-#include "../api/ngx_http_kv_router_answer.h"
+#include "../module/ngx_http_kv_router_answer.h"
 #include "../prefix/ngx_http_kv_router_prefix.h"
 #include "ngx_http_kv_router_stats.h"
 

@@ -72,9 +72,9 @@ local function structure(name, body)
 end
 
 -- A header and the Lua files that declare the same.
-local function door(name, declares, wanted, files)
-    local header = plain(read("ngx_module/lua/ngx_http_kv_router_" .. name
-                              .. ".h"))
+local function door(room, name, declares, wanted, files)
+    local header = plain(read("ngx_module/" .. room .. "/ngx_http_kv_router_"
+                              .. name .. ".h"))
     local ours = ""
 
     for _, file in ipairs(files) do
@@ -106,14 +106,14 @@ local function door(name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
+door("module", "ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
                               "held", "times", "trust", "log" })
-door("prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
+door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 
 -- ---- numbers ----------------------------------------------------------------
 
-local text = read("ngx_module/lua/ngx_http_kv_router_ffi.h")
+local text = read("ngx_module/module/ngx_http_kv_router_ffi.h")
 
 for name, value in pairs(lib.WHY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name

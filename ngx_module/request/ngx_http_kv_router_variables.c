@@ -7,7 +7,7 @@
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_route.h"
 
 
 typedef enum {

@@ -7,8 +7,8 @@
  */
 
 
-#include "../status/ngx_http_kv_router_stats.h"
-#include "../api/ngx_http_kv_router_answer.h"
+#include "ngx_http_kv_router_stats.h"
+#include "../module/ngx_http_kv_router_answer.h"
 
 
 void

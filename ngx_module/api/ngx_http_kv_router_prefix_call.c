@@ -6,8 +6,8 @@
  */
 
 
-#include "ngx_http_kv_router_prefix.h"
-#include "../api/ngx_http_kv_router_api.h"
+#include "../prefix/ngx_http_kv_router_prefix.h"
+#include "ngx_http_kv_router_api.h"
 
 
 #define NGX_HTTP_KV_ROUTER_PREFIX_SHOWN  1000   /* nodes */

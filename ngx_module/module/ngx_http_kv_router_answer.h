@@ -11,7 +11,7 @@
 #define _NGX_HTTP_KV_ROUTER_ANSWER_H_INCLUDED_
 
 
-#include "../module/ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_module.h"
 
 
 #define NGX_HTTP_KV_ROUTER_ANSWER_BUF   65536          /* bytes of a buffer */

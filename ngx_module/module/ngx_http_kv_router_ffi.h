@@ -17,7 +17,7 @@
 #define _NGX_HTTP_KV_ROUTER_FFI_H_INCLUDED_
 
 
-#include "../module/ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_module.h"
 
 
 /*
