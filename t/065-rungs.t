@@ -467,11 +467,6 @@ found vllm 0.32.0: all; vllm 0.32.0: all
                 end
             end
 
-            local page = ask("GET", "/status?format=table").body
-
-            ngx.say(page:match("token ids of the body[^\n]*"))
-            ngx.say(page:match("<td>vllm[^\n]-<td>render tokenize"))
-
             -- what would become of it
             local e = require("cjson").decode(ask("POST", "/kv/route",
                 '{"messages":[{"role":"user","content":"what?"}]}').body)
@@ -495,8 +490,6 @@ kv_router_worker_rung{zone="main",worker="w1",rung="render_messages"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="render_responses"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_completions"} 1
 kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_chat"} 1
-token ids of the body: 1, of the model: 0, of render: 1, of tokenize: 0, none, but text: 0, none: 1
-<td>vllm 0.32.0<td>render tokenize
 render , 2 blocks
 
 

@@ -121,19 +121,6 @@ add_block_preprocessor(sub {
                         u.cached_tokens)
             end
 
-            -- the page's last columns of w1, and what it says below
-            local function page()
-                local text = ask("GET", "/status?format=table").body
-
-                local row = text:match("<tr><td>w1([^\n]*)")
-                local below = text:match("</table>\n(.*)")
-
-                ngx.say("page: ", row:gsub("<[^>]*>", " ")
-                                     :match("%d+ +%d+ +[%a_]+ *$"))
-                ngx.say("below: ", below:gsub("<[^>]*>", "")
-                                        :match("^[^\n]*"))
-            end
-
             local function watchdog(to)
                 ngx.say("watchdog: ", client.wait(function()
                     local now = worker(1).watchdog
@@ -519,21 +506,19 @@ in its cache of
                 ngx.say(line)
             end
 
-            page()
+            used("told")
 
             served(50, "usage", prompt(1000, 1018), details(18, 16))
             watchdog("good")
-            page()
+            used("told")
 --- response_body
 watchdog: never_matched
 kv_router_worker_watchdog{zone="main",worker="w1",reason="never_matched"} 1
 kv_router_worker_watchdog{zone="main",worker="w1",reason="not_cached"} 0
 kv_router_worker_watchdog{zone="main",worker="w1",reason="less_cached"} 0
-page: 0 800 never_matched 
-below: w1: finds prompts in its cache of which no block is known here: are the block size, the tokens (tokenizer, chat template), the cache salt and the LoRA name those of the engine, and is it this engine that the events are of?
+told: 50 answers, prompts 900, predicted 0, best 0, cached 800
 watchdog: good
-page: 800 1600 good 
-below: 
+told: 100 answers, prompts 1800, predicted 800, best 800, cached 1600
 --- grep_error_log eval
 qr/worker "w1" finds prompts in its cache of which no block is known here|agrees with what is known/
 --- grep_error_log_out
@@ -553,14 +538,13 @@ agrees with what is known
 
             served(150, "usage", prompt(1, 18), details(18, 0))
             watchdog("not_cached")
-            page()
+            used("told")
 
             -- by the timer of each process, once a second
             client.logged("has nothing in its cache")
 --- response_body
 watchdog: not_cached
-page: 2400 0 not_cached 
-below: w1: has nothing in its cache of the blocks that are known here: is prefix caching on, is it this engine that the events are of, are removals lost, and are the cache salt and the LoRA name those of the engine?
+told: 150 answers, prompts 2700, predicted 2400, best 2400, cached 0
 --- grep_error_log eval
 qr/worker "w1" has nothing in its cache of the blocks that are known here/
 --- grep_error_log_out

@@ -118,12 +118,9 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
                                    : "text/plain; version=0.0.4");
     }
 
-    if (ngx_http_kv_router_is(&format, "html")
-        || ngx_http_kv_router_is(&format, "table"))
-    {
-        rc = (format.data[0] == 'h') ? ngx_http_kv_router_page(r, a)
-                                     : ngx_http_kv_router_table(r, zone, a);
-        if (rc != NGX_OK) {
+    if (ngx_http_kv_router_is(&format, "html")) {
+
+        if (ngx_http_kv_router_page(r, a) != NGX_OK) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
@@ -133,9 +130,12 @@ ngx_http_kv_router_status_handler(ngx_http_request_t *r)
 
     return ngx_http_kv_router_answer_error(a, NGX_HTTP_BAD_REQUEST,
                                            "unknown format \"%V\": it is "
-                                           "\"json\", \"prometheus\", "
-                                           "\"html\" or \"table\"",
-                                           &format);
+                                           "\"json\", \"prometheus\" or "
+                                           "\"html\"%s", &format,
+                                           ngx_http_kv_router_is(&format,
+                                                                 "table")
+                                           ? "; \"json\" has the numbers "
+                                             "of the table" : "");
 }
 
 

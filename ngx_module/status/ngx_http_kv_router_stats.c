@@ -317,17 +317,6 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
 }
 
 
-const char *
-ngx_http_kv_router_name_reason(const ngx_http_kv_router_worker_t *w)
-{
-    if (w->mark && w->name.mark == 0) {
-        return "not resolved yet";
-    }
-
-    return ngx_http_kv_router_name_error(w->name.error);
-}
-
-
 /* null: the address has no host name */
 
 static void
@@ -341,7 +330,9 @@ ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_str(g, "address", w->name.address);
     ngx_http_kv_router_gen_u64(g, "addresses", w->name.naddrs);
-    ngx_http_kv_router_gen_str(g, "reason", ngx_http_kv_router_name_reason(w));
+    ngx_http_kv_router_gen_str(g, "reason", w->name.mark
+                               ? ngx_http_kv_router_name_error(w->name.error)
+                               : "not resolved yet");
     yajl_gen_map_close(g);
 }
 

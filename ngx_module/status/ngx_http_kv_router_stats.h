@@ -63,13 +63,6 @@ typedef struct {
 ngx_int_t ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, ngx_http_kv_router_worker_t *w);
 
-/*
- * Why the worker's host name has no address, or keeps the last one; "" when it
- * has one.
- */
-const char *ngx_http_kv_router_name_reason(
-    const ngx_http_kv_router_worker_t *w);
-
 /* Was there an echo of this route? */
 ngx_uint_t ngx_http_kv_router_echoed(const kvr_trust_view_t *view);
 
@@ -122,12 +115,10 @@ void ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
 /* where a worker is known from: "api", "static", "redis", "events" */
 const char *ngx_http_kv_router_origin(uint32_t flags);
 
-/* the formats of the status page but JSON */
+/* the metrics, in the format of Prometheus or in OpenMetrics */
 ngx_int_t ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a,
     ngx_uint_t openmetrics);
-ngx_int_t ngx_http_kv_router_table(ngx_http_request_t *r,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_answer_t *a);
 
 /*
  * The status page, which reads the JSON by its script: the same for each zone.
