@@ -40,8 +40,8 @@ ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     char                            *rv;
     ngx_str_t                       *value, file;
     ngx_uint_t                       i;
+    ngx_http_core_srv_conf_t       **server;
     ngx_http_kv_router_main_conf_t  *kmcf;
-    ngx_http_kv_router_api_place_t  *place;
 
     value = cf->args->elts;
 
@@ -77,16 +77,12 @@ ngx_http_kv_router_api_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
 
-    place = ngx_array_push(&kmcf->apis);
-    if (place == NULL) {
+    server = ngx_array_push(&kmcf->apis);
+    if (server == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    place->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    place->server = ngx_http_conf_get_module_srv_conf(cf,
-                                                      ngx_http_core_module);
-    place->file = cf->conf_file->file.name.data;
-    place->line = cf->conf_file->line;
+    *server = ngx_http_conf_get_module_srv_conf(cf, ngx_http_core_module);
 
     return NGX_CONF_OK;
 }
@@ -101,16 +97,15 @@ ngx_http_kv_router_api_names(ngx_conf_t *cf,
     void                            *names;
     ngx_uint_t                       i;
     ngx_array_t                     *from;
+    ngx_http_core_srv_conf_t       **servers;
     ngx_http_kv_router_srv_conf_t   *kscf;
-    ngx_http_kv_router_api_place_t  *place;
 
-    place = kmcf->apis.elts;
+    servers = kmcf->apis.elts;
 
     for (i = 0; i < kmcf->apis.nelts; i++) {
 
-        from = &place[i].server->server_names;
-        kscf = place[i].server->ctx->srv_conf
-                                       [ngx_http_kv_router_module.ctx_index];
+        from = &servers[i]->server_names;
+        kscf = servers[i]->ctx->srv_conf[ngx_http_kv_router_module.ctx_index];
 
         if (kscf->names.nelts) {
             continue;

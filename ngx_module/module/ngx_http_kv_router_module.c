@@ -218,7 +218,7 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
                           sizeof(ngx_http_kv_router_place_t))
            != NGX_OK
         || ngx_array_init(&kmcf->apis, cf->pool, 2,
-                          sizeof(ngx_http_kv_router_api_place_t))
+                          sizeof(ngx_http_core_srv_conf_t *))
            != NGX_OK)
     {
         return NULL;

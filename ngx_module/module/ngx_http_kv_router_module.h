@@ -321,21 +321,12 @@ typedef struct {
 } ngx_http_kv_router_place_t;
 
 
-/* a location of kv_router_api, and where it is written */
-
-typedef struct {
-    ngx_http_core_loc_conf_t       *core;
-    ngx_http_core_srv_conf_t       *server;
-    u_char                         *file;
-    ngx_uint_t                      line;
-} ngx_http_kv_router_api_place_t;
-
-
 typedef struct {
     ngx_array_t                     zones;     /* …_zone_t * */
     ngx_array_t                     prefixes;  /* …_prefix_t * */
     ngx_array_t                     places;    /* …_place_t */
-    ngx_array_t                     apis;      /* …_api_place_t */
+    ngx_array_t                     apis;      /* ngx_http_core_srv_conf_t *,
+                                                  with kv_router_api */
 
     ngx_int_t                       batch;
     ngx_int_t                       max_tokens;
@@ -554,14 +545,9 @@ void ngx_http_kv_router_told(ngx_http_kv_router_zone_t *zone,
     ngx_uint_t level, const u_char *text, size_t len);
 
 
-/*
- * mistakes: warns of what nginx takes, and is hardly meant.  keepalive: before
- * the upstream's peer.init is wrapped.
- */
+/* mistakes: warns of what nginx takes, and is hardly meant */
 
 void ngx_http_kv_router_tell_mistakes(ngx_conf_t *cf);
-void ngx_http_kv_router_tell_keepalive(ngx_conf_t *cf,
-    ngx_http_upstream_srv_conf_t *upstream);
 
 
 /*

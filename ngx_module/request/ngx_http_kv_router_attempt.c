@@ -213,8 +213,6 @@ ngx_http_kv_router_attempt_init(ngx_conf_t *cf)
         kscf = ngx_http_conf_upstream_srv_conf(uscfp[i],
                                                ngx_http_kv_router_module);
 
-        ngx_http_kv_router_tell_keepalive(cf, uscfp[i]);
-
         kscf->init_peer = uscfp[i]->peer.init;
         uscfp[i]->peer.init = ngx_http_kv_router_attempt_init_peer;
     }

@@ -10,8 +10,8 @@ import collections
 
 from mistakes_made import (
     all_down, api, check, conf, engine_away, engine_down, hangs,
-    keepalive_first, missing_engine, new, no_access, no_key, no_lua_files,
-    no_template, no_tokens, open_api, option, other_block_size, other_database,
+    missing_engine, new, no_access, no_key, no_lua_files,
+    no_template, no_tokens, option, other_block_size, other_database,
     password, past, pick, place, redis_away, redis_dies, redis_down,
     registered, relay_dies, same_worker, short_token, unknown_model, NEW)
 
@@ -87,15 +87,10 @@ NGINX_T = (
     emerg("the directory of the model is not there",
           "kv_router_model main nowhere engine=vllm;",
           'nowhere".* No such file', "kv-model-dump makes it"),
-    Row("`keepalive` stands before the balancer", keepalive_first, WARN,
-        '"keepalive 64" of upstream "engines" .* has no effect',
-        "write it behind"),
     emerg("the Lua module is not loaded", 'lua_package_path ";;";',
           "lua_package_path", load=(),
           hint="`load_module` of `ndk_http_module.so` and "
           "`ngx_http_lua_module.so`"),
-    Row("everybody can call the HTTP API", open_api, WARN, '"/kv/".* everybody',
-        'add "allow"'),
     Row("`kv_router_api main readonly`", place("kv_router_api main readonly;"),
         "emerg", '"readonly"', "the parameters are"),
     Row("the token file is not there", place(

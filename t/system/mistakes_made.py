@@ -359,24 +359,6 @@ def short_token(bench):
     return level, text
 
 
-def open_api(bench):
-    """Its server listens at all addresses."""
-    return conf("server { listen PORT; location /kv/ { kv_router_api main; } }"
-                )(bench)
-
-
-def keepalive_first(bench):
-    """Other modules' order."""
-    done = bench.done("nginx", "-t", "-c", bench.conf(f"""{ZONE}
-    upstream engines {{
-        server 0.0.0.1;
-        keepalive 64;
-        balancer_by_lua_block {{ router:balance() }}
-    }}"""))
-    (text,) = re.findall(r'\[warn\] \d+#\d+: ("keepalive.*)', done.stderr)
-    return "warn", bench.shown(text)
-
-
 def no_lua_files(bench):
     """A path with what nginx's Lua needs, and without ours."""
     lua = bench.path / "core"
