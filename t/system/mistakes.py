@@ -9,8 +9,8 @@ no remedy among them: then `hint` is one, for docs/messages.md.
 import collections
 
 from mistakes_made import (
-    all_down, api, check, conf, engine_away, engine_down, hangs,
-    missing_engine, new, no_access, no_key, no_lua_files,
+    all_down, api, conf, engine_away, engine_down, hangs, local_router,
+    missing_engine, new, no_access, no_core_files, no_key, no_lua_files,
     no_template, no_tokens, option, other_block_size, other_database,
     password, past, pick, place, redis_away, redis_dies, redis_down,
     registered, relay_dies, same_worker, short_token, unknown_model, NEW)
@@ -131,6 +131,8 @@ START = (
     Row("`lua_package_path` does not have the Lua library", no_lua_files,
         ERROR, "module 'resty.kv_router' not found",
         hint="add the library's folder, and end the path with `;;`"),
+    Row("`lua_package_path` without `;;`", no_core_files, "alert",
+        "failed to load the 'resty.core' module", hint="end it with `;;`"),
 )
 
 CHECK = (
@@ -150,14 +152,12 @@ CHECK = (
         'ctx has no field "tokens"', "it has"),
     Row("a global variable in `pick()`", pick("count = 1 return 1"), EXIT,
         '"count" is global', 'write "local"'),
-    Row("`local router =` in `init_by_lua_block`", check(
-        f"local {NEW % ''}"), EXIT, '"router" is nil', 'write "router = '),
-    Row("`lua_package_path` without `;;`", check(
-        NEW % "", 'lua_package_path "/usr/share/lua/?.lua";'), EXIT,
-        'lua_package_path does not end with ";;"', "add it"),
 )
 
 RUNS = (
+    Row("`local router =` in `init_by_lua_block`", local_router, ERROR,
+        "attempt to index global 'router'",
+        hint="write `router = ...` there, without `local`"),
     Row("a location has no `router:access()`", no_access, ERROR,
         "was not routed in its access phase", "write access_by_lua_block"),
     Row("`proxy_pass` names an engine, not the upstream",
@@ -271,7 +271,7 @@ RELAY = (
 
 MISTAKES = (
     ("nginx -t", NGINX_T),
-    ("the start of nginx, and kv-router-check -c", START),
+    ("the start of nginx", START),
     ("kv-router-check", CHECK),
     ("nginx, while it runs", RUNS),
     ("the HTTP API", API),

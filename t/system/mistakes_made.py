@@ -277,22 +277,6 @@ def pick(lines):
     return made
 
 
-def check(init, path=None):
-    """kv-router-check -c of a configuration with that init_by_lua_block."""
-    def made(bench):
-        text = f"""{ZONE} {path or bench.lua()}
-    init_by_lua_block {{ {init} }}
-    server {{
-        listen 127.0.0.1:PORT;
-        location / {{ access_by_lua_block {{ router:access() }} }}
-    }}"""
-        level, said = bench.checked("-c", str(bench.conf(text)))
-        found = [line for line in said.splitlines() if "nginx.conf:" in line]
-        assert len(found) == 1, said
-        return level, bench.shown(found[0])
-    return made
-
-
 def api(parameters, method, path, **headers):
     """A call of an API with those parameters."""
     def made(bench):
@@ -370,6 +354,16 @@ def no_lua_files(bench):
     return bench.refused(NEW % "", path=f'lua_package_path "{lua}/?.lua";')
 
 
+def no_core_files(bench):
+    """A path without what nginx's Lua needs."""
+    done = bench.done("nginx", "-c", bench.conf(
+        f'{ZONE} lua_package_path "{ROOT}/lua/?.lua";'))
+    assert done.returncode != 0, done.stderr
+    level, text = re.search(r"\[(\w+)\] \S+ (failed to load .*)",
+                            done.stderr).groups()
+    return level, bench.shown(text)
+
+
 # ----------------------------------------------------------------- requests
 
 def no_access(bench):
@@ -378,6 +372,18 @@ def no_access(bench):
             proxy_pass http://engines; }""")) as nginx:
         assert bench.complete("/plain/", times=1) == 502
         return bench.said(nginx, 'kv_router: zone "main": no peer')
+
+
+def local_router(bench):
+    """A router that only init_by_lua has."""
+    with bench.running(f"""{ZONE} {bench.lua()}
+    init_by_lua_block {{ local {NEW % ''} }}
+    server {{
+        listen 127.0.0.1:PORT;
+        location / {{ access_by_lua_block {{ router:access() }} }}
+    }}""") as nginx:
+        assert bench.complete(times=1) == 500
+        return bench.said(nginx, "lua entry thread aborted")
 
 
 def past(target):

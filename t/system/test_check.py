@@ -305,78 +305,6 @@ def unknown_fields_of_ctx_are_told():
                      "best, block_size, candidates, dry, ", err), err
 
 
-CONF = """
-events {}
-http {
-    lua_package_path "PATH/?.lua;;";
-    include zones*.inc;
-    init_by_lua_block {
-        local kv = require "resty.kv_router"  -- } is no end, nor is "}" one
-        local router = kv.new("main", { %s })
-        other = kv.new("ma" .. 'in', { policy = "p2c", tokenizer = "none" })
-    }
-}
-"""
-
-
-def checked(settings, conf=CONF):
-    """What is said of a configuration with these settings of a router."""
-    (at / "zones1.inc").write_text("kv_router_zone zone=main:8m;\n")
-    (at / "nginx.conf").write_text((conf % settings).replace("PATH", str(at)))
-    return check("-c", str(at / "nginx.conf"))
-
-
-def a_configuration_is_checked():
-    """-c tries all policies of a configuration, by its own init_by_lua_block"""
-    write("fine", "return 1")
-    status, out, err = checked('policy = "acme.fine", queue = 5')
-    assert status == 0, (out, err)
-    assert "nginx.conf:6 init_by_lua_block: 2 routers" in out, out
-    assert 'zone "main", policy "acme.fine"\n 1 one' in out, out
-    assert 'zone "main", policy "p2c"\n 1 one' in out, out
-    assert out.count(f"{ALL} contexts, kinds of faults: 0,") == 2, out
-    write("fails", "return nil + 1")
-    status, out, err = checked('policy = "acme.fails"')
-    assert status == 1 and "acme/fails.lua:5: attempt to perform" in err, err
-
-
-def mistakes_of_a_configuration_are_told():
-    """what kv.new() refuses is told with file and line; so is a zone that is
-    not there, a syntax error, and a file that is not there"""
-    for settings, said in (
-            ('tokeniser = "auto"', r'nginx\.conf:8: bad argument #2 to \'new\' '
-             r'\(unknown setting "tokeniser": did you mean "tokenizer"\?'),
-            ('policy = "kv_cots"', r'unknown policy "kv_cots": did you mean '
-             r'"kv_cost"\?'),
-            ('queue = 1 }) kv.new("mian", {', r'nginx\.conf:8: there is no '
-             r'kv_router_zone "mian": did you mean "main"\?'),
-            ("queue = ", r"nginx\.conf:8: unexpected symbol near '}'")):
-        status, out, err = checked(settings)
-        assert status == 1, (settings, out, err)
-        assert re.search(said, err), (settings, err)
-    status, out, err = checked('tokenizer = "local"')
-    assert status == 1 and 'zone "main" has no model' in err, (out, err)
-    status, out, err = check("-c", str(at / "nowhere.conf"))
-    assert status == 1 and "nowhere.conf: No such file" in err, (out, err)
-
-
-def what_only_nginx_would_find_is_told():
-    """so are a router that is local to init_by_lua, and a lua_package_path by
-    which nginx does not find its own modules"""
-    for old, new, said in (
-            ("    }\n}\n", "    }\n    access_by_lua_block { router:access() }"
-             "\n}\n", 'nginx.conf:11: access_by_lua_block: "router" is nil '
-             'there: write "router = ..." in init_by_lua, without "local"'),
-            ('/?.lua;;"', '/?.lua"', "nginx.conf:4: lua_package_path does not "
-             'end with ";;", so nginx does not find its own Lua modules')):
-        assert old in CONF, old
-        status, out, err = checked('policy = "p2c"', CONF.replace(old, new))
-        assert status == 1 and said in err, (new, out, err)
-    status, out, err = checked('policy = "p2c"', CONF.replace(
-        "    }\n}\n", "    }\n    access_by_lua_block { other:access() }\n}\n"))
-    assert status == 0, (out, err)
-
-
 def a_policy_without_bounds_is_ended():
     """one that takes too much memory has an error, and one that ends the process
     a fault, whatever status it gives"""
@@ -436,27 +364,14 @@ def what_is_missing_is_named():
     assert picks(out)[:19] == ['"w1" rank 0'] * 19, out
 
 
-def a_zone_can_have_a_model():
-    """tokenizer = "local" is taken where kv_router_model names a model"""
-    (at / "model.conf").write_text("""http {
-    kv_router_zone zone=main:8m;
-    kv_router_model main /etc/nginx/model;
-    init_by_lua_block {
-        require("resty.kv_router").new("main", { tokenizer = "local" })
-    }
-}
-""")
-    status, out, err = check("-c", str(at / "model.conf"))
-    assert status == 0 and "1 routers" in out, (out, err)
-
-
 def it_says_how_it_is_called():
     """wrong calls end with status 2 and say why; --help tells it all"""
     for args, said in (((), "no MODULE is given"),
                        (("a", "{}", "b"), "3 arguments are given"),
                        (("--verbose", "a"), 'unknown option "--verbose"'),
                        (("--lua-path",), "--lua-path needs a value"),
-                       (("-c",), "-c needs the name of a file"),
+                       (("-c", "nginx.conf"), 'the option "-c" was removed: '
+                        "give the name of each policy"),
                        (("kv_cost", "{ decay = "), "CONF is no Lua table"),
                        (("kv_cost", "{ decay = x.y }"), "CONF is no Lua table"),
                        (("kv_cost", "5"), "CONF is no Lua table: it is a num")):
@@ -487,8 +402,6 @@ def main():
             a_policy_that_is_refused_is_told,
             policies_that_never_end_are_ended, a_global_is_told,
             unknown_fields_are_told, unknown_fields_of_ctx_are_told,
-            a_configuration_is_checked, mistakes_of_a_configuration_are_told,
-            what_only_nginx_would_find_is_told, a_zone_can_have_a_model,
             a_policy_without_bounds_is_ended,
             an_error_without_words_is_told, a_slow_policy_is_no_fault,
             what_is_missing_is_named, it_says_how_it_is_called])

@@ -37,6 +37,7 @@ LUAJIT = os.environ.get("TEST_LUAJIT_BINARY", "luajit")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
          *(ROOT / folder / "README.md"
            for folder in ("relay", "demo", "bench", "t"))]
+NOWHERE = "203.0.113.1:9"                   # an address of no machine
 HANGS = 300                                 # seconds: no command takes so long
 TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 DEBUG = "error_log  /var/log/nginx/error.log debug;"
@@ -186,7 +187,15 @@ class Place:
         status, said = run(NGINX, "-t", "-p", f"{self.folder}/", "-c", path,
                            "-e", self.folder / "error.log")
         if status == 0 and "init_by_lua_block" in text:
-            status, said = run(PROGRAMS["kv-router-check"], "-c", path)
+            # init_by_lua runs before nginx listens, which it cannot there
+            nowhere = self.folder / "nowhere.conf"
+            nowhere.write_text(path.read_text().replace(
+                "http {\n", f"http {{\nserver {{ listen {NOWHERE}; }}\n", 1))
+            status, said = run(NGINX, "-p", f"{self.folder}/", "-c", nowhere,
+                               "-e", self.folder / "error.log", env=lua_env())
+            ran = re.fullmatch(rf".*\[emerg\].* bind\(\) to {NOWHERE} .*\n",
+                               said)
+            return "" if ran else said or f"status {status}"
         if status != 0 or re.search(r"\[(warn|error|alert)\]", said):
             return said or f"status {status}"
         return ""

@@ -1,14 +1,12 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- Tries policies without nginx: the program behind the command
+-- Tries a policy without nginx: the program behind the command
 -- kv-router-check, which runs it in a process of its own and ends it when the
 -- time is up.
 --
 --     luajit check.lua NAME [CONF]
---     luajit check.lua -c NGINX_CONF
 --
--- Loads the policy as resty.kv_router's new() does, or all those of the
--- init_by_lua_block of a configuration, which is run for that; and asks it as
+-- Loads the policy as resty.kv_router's new() does, and asks it as
 -- router:access() does, once for each of the contexts of
 -- resty.kv_router.check_contexts.  Each step is named before it begins.
 --
@@ -79,9 +77,7 @@ end)
 local contexts = require "resty.kv_router.check_contexts"
 local costs = require "resty.kv_router.explain".costs
 local lib = require "resty.kv_router.ffi"
-local nginx_conf = require "resty.kv_router.nginx_conf"
 local policy = require "resty.kv_router.policy"
-local suggest = require "resty.kv_router.suggest"
 
 
 -- ---- watching ---------------------------------------------------------------
@@ -219,7 +215,7 @@ local function try(self)
 end
 
 
--- ---- one policy -------------------------------------------------------------
+-- ---- the policy -------------------------------------------------------------
 
 -- CONF: a table in Lua, or the name of a file with an object in JSON.
 local function settings(text)
@@ -288,212 +284,11 @@ local function try_one(name, text)
 end
 
 
--- ---- those of a configuration -----------------------------------------------
-
--- What resty.kv_router needs of nginx to be loaded, and to make routers.
-local function stand_in()
-    local none = setmetatable({}, { __index = function() return function() end
-                                    end })
-
-    package.loaded["resty.core"] = true
-    package.loaded["resty.core.base"] = { get_request = function() end }
-    package.loaded["ngx.balancer"] = none
-    package.loaded["ngx.semaphore"] = {
-        new = function() return { count = function() return 0 end } end
-    }
-
-    ffi.C = setmetatable({
-        ngx_http_kv_router_ffi_defined = function() return 1 end,
-        ngx_http_kv_router_ffi_version = function() return lib.VERSION end,
-    }, { __index = none })
-end
-
-
-local function conf_fault(directive, text)
-    fail(FAULT, directive.file .. ":" .. directive.line .. ": " .. text)
-end
-
-
--- The names of the zones that are defined.
-local function zones_of(directives)
-    local zones = {}
-
-    for _, directive in ipairs(nginx_conf.named(directives, "kv_router_zone")) do
-        for _, parameter in ipairs(directive) do
-            zones[#zones + 1] = parameter:match("^zone=([^:]*)")
-        end
-    end
-
-    return zones
-end
-
-
--- A zone has a model where kv_router_model names one.  The model itself is tried
--- by nginx -t and by kv-model-check.
-local function know_models(directives)
-    local models = {}
-
-    for _, directive in ipairs(nginx_conf.named(directives, "kv_router_model")) do
-        models[directive[1] or ""] = {}
-    end
-
-    require("resty.kv_router.model").new = function(zone)
-        return models[zone]
-    end
-end
-
-
--- Modules are looked for where lua_package_path says.
-local function set_path(directives)
-    for _, directive in ipairs(nginx_conf.named(directives,
-                                                "lua_package_path"))
-    do
-        local theirs, whole = (directive[1] or ""):gsub(";;", ";")
-
-        -- nginx's own modules are looked for there, too
-        if whole == 0 and not package.searchpath("resty.core", theirs) then
-            conf_fault(directive, "lua_package_path does not end with \";;\", "
-                       .. "so nginx does not find its own Lua modules: add it")
-        end
-
-        package.path = theirs .. ";" .. package.path
-    end
-end
-
-
--- The routers that blocks use must be there after init_by_lua.
-local function routers_of(directives)
-    for _, directive in ipairs(directives) do
-        local lua = directive.lua or ""
-        local name = lua:match("%f[%w_.]([%a_][%w_]*):access%(")
-                     or lua:match("%f[%w_.]([%a_][%w_]*):balance%(")
-
-        if name and rawget(_G, name) == nil
-           and not lua:find("local%s+" .. name .. "%f[^%w_]")
-        then
-            conf_fault(directive, directive.name .. ': "' .. name .. '" is nil '
-                       .. 'there: write "' .. name .. ' = ..." in init_by_lua, '
-                       .. 'without "local"')
-        end
-    end
-end
-
-
--- The code of init_by_lua_block or init_by_lua_file, or nil.
-local function init_of(directives)
-    local directive = nginx_conf.named(directives, "init_by_lua_block")[1]
-
-    if directive then
-        return directive, loadstring(directive.lua, "@" .. directive.file)
-    end
-
-    directive = nginx_conf.named(directives, "init_by_lua_file")[1]
-
-    if directive then
-        return directive, loadfile(directive[1])
-    end
-
-    return nil
-end
-
-
-local function try_all(file)
-    local directives, err = nginx_conf.read(file)
-
-    if not directives then
-        fail(FAULT, err)
-    end
-
-    local zones = zones_of(directives)
-    local names, loaded_ones = {}, {}
-
-    for _, name in ipairs(zones) do
-        names[name] = true
-    end
-
-    set_path(directives)
-    stand_in()
-    know_models(directives)
-
-    local kv = require "resty.kv_router"
-    local new, load_policy = kv.new, policy.load
-    local zone, loading
-
-    -- not those that a policy loads in turn
-    function policy.load(...)
-        local outer = loading
-
-        loading = true
-
-        local loaded, wrong = load_policy(...)
-
-        loading = outer
-
-        if loaded and not outer then
-            loaded_ones[#loaded_ones + 1] = { zone, loaded }
-        end
-
-        return loaded, wrong
-    end
-
-    -- ends in a tail call: errors name the line that calls kv.new()
-    function kv.new(name, ...)
-        if type(name) == "string" and not names[name] then
-            error('there is no kv_router_zone "' .. name .. '"'
-                  .. suggest.among(name, zones), 2)
-        end
-
-        zone = name
-
-        return new(name, ...)
-    end
-
-    local directive, chunk, wrong = init_of(directives)
-
-    if not directive then
-        fail(FAULT, file .. " has no init_by_lua_block and no init_by_lua_file, "
-                    .. "where kv.new() is called")
-    end
-
-    if not chunk then
-        conf_fault(directive, directive.name .. ": " .. wrong)
-    end
-
-    out(directive.file .. ":" .. directive.line .. " " .. directive.name .. ": ")
-    begin(directive.name)
-
-    local ok, failed = xpcall(chunk, debug.traceback)
-
-    if not ok then
-        conf_fault(directive, directive.name .. ": " .. tostring(failed))
-    end
-
-    out(#loaded_ones .. " routers\n")
-    routers_of(directives)
-    watch_globals()
-
-    if #loaded_ones == 0 then
-        conf_fault(directive, directive.name .. " calls kv.new() nowhere")
-    end
-
-    for _, one in ipairs(loaded_ones) do
-        out('zone "' .. one[1] .. '", policy "' .. one[2].name .. '"\n')
-        try(one[2])
-    end
-end
-
-
-local function main(first, second)
+local function main(name, conf)
     begin("start")
     watch_exit()
     debug.sethook(watch, "", INSTRUCTIONS)
-
-    if first == "-c" then
-        try_all(second)
-    else
-        try_one(first, second)
-    end
-
+    try_one(name, conf)
     exit(errors > 0 and FAULT or FINE)
 end
 
