@@ -545,11 +545,7 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
 
-    if (ngx_http_kv_router_checks_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_scraper_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_probes_start(cycle, zone) != NGX_OK
-        || ngx_http_kv_router_names_start(cycle, zone) != NGX_OK)
-    {
+    if (ngx_http_kv_router_rounds_start(cycle, zone) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -632,16 +628,13 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        ngx_http_kv_router_checks_stop(zones[i]);
+        ngx_http_kv_router_rounds_stop(zones[i]);
 
         if (zones[i]->consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
 
         ngx_http_kv_router_estimator_stop(zones[i]);
-        ngx_http_kv_router_scraper_stop(zones[i]);
-        ngx_http_kv_router_probes_stop(zones[i]);
-        ngx_http_kv_router_names_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->router);
 

@@ -31,7 +31,7 @@
 
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
-typedef struct ngx_http_kv_router_scraper_s  ngx_http_kv_router_scraper_t;
+typedef struct ngx_http_kv_router_rounds_s  ngx_http_kv_router_rounds_t;
 typedef struct ngx_http_kv_router_estimator_s  ngx_http_kv_router_estimator_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
@@ -40,6 +40,9 @@ typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 /* the default of max_workers: so many for each MB of the zone, at most 1024 */
 #define NGX_HTTP_KV_ROUTER_WORKERS_MB  32
 #define NGX_HTTP_KV_ROUTER_WORKERS     1024
+
+/* kinds of rounds, see probe/ngx_http_kv_router_rounds.h */
+#define NGX_HTTP_KV_ROUTER_ROUNDS      4
 
 /* kv_router_max_body: a million ids have some 7 MB; and its maximum */
 #define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
@@ -128,7 +131,10 @@ typedef struct {
                                                   taken to be cached; 0: not */
 
     ngx_http_kv_router_health_conf_t   health;
-    struct ngx_http_kv_router_checks_s *checks;   /* of this process; NULL */
+    ngx_http_kv_router_rounds_t    *rounds[NGX_HTTP_KV_ROUTER_ROUNDS];
+                                               /* of this process, or NULL */
+    ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
+                                                  there is */
 
     kvr_router_t                    router;
     struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
@@ -141,8 +147,7 @@ typedef struct {
         ngx_msec_t                  timeout;
     } scrape;
 
-    ngx_http_kv_router_scraper_t   *scraper;   /* of this process, or NULL */
-    ngx_http_kv_router_estimator_t *estimator; /* the same */
+    ngx_http_kv_router_estimator_t *estimator; /* of this process, or NULL */
     ngx_http_kv_router_model_t     *model;     /* NULL: none */
     ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
     ngx_uint_t                      model_kept; /* taken over from another
@@ -151,8 +156,6 @@ typedef struct {
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
     ngx_http_kv_router_tls_t        engine_tls;
-    struct ngx_http_kv_router_probes_s *probes;  /* of this process; NULL */
-    struct ngx_http_kv_router_lookups_s *names; /* the same */
     ngx_str_t                       policy;    /* of the last router that
                                                   was made for the zone */
     ngx_str_t                       policy_conf;   /* "a=1 b=2" */
@@ -193,7 +196,7 @@ typedef struct {
 /* a worker that is asked for its load, by whichever process comes first */
 
 typedef struct {
-    uint64_t                        due_ms;    /* monotonic */
+    kvr_due_t                       due;
     uint32_t                        failing;
     uint32_t                        told;      /* the generation + 1 of which
                                                   the log said that it is
@@ -467,18 +470,14 @@ void ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     const kvr_health_view_t *view, yajl_gen g);
 
 
-/* active checks: NGX_ERROR: no memory */
+/*
+ * rounds: active checks, the load that engines report, probes of engines, and
+ * the names of workers.  NGX_ERROR: no memory.
+ */
 
-ngx_int_t ngx_http_kv_router_checks_start(ngx_cycle_t *cycle,
+ngx_int_t ngx_http_kv_router_rounds_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
-void ngx_http_kv_router_checks_stop(ngx_http_kv_router_zone_t *zone);
-
-
-/* scrape: the load that engines report of themselves */
-
-ngx_int_t ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone);
-void ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone);
 
 
 /*
@@ -510,26 +509,16 @@ void ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
 
 /*
  * probes: what engines can be asked for.  forget: a configuration begins, no
- * zone is named any more.  start: this process probes the zone, if it is
- * named.
+ * zone is named any more.
  */
 
 void ngx_http_kv_router_probes_forget(void);
-ngx_int_t ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone);
-void ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone);
 
 
-/*
- * names: the addresses of workers' host names.  NGX_ERROR: no memory.  error:
- * the reason of a kvr_name_found_t in words; "" of 0.
- */
+/* names: the error of a kvr_name_found_t in words; "" of 0 */
 
 #define NGX_HTTP_KV_ROUTER_NO_RESOLVER  UINT32_MAX
 
-ngx_int_t ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone);
-void ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone);
 const char *ngx_http_kv_router_name_error(uint32_t error);
 
 

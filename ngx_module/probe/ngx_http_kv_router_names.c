@@ -5,58 +5,40 @@
  * Host names of workers, which the API and Redis may give: looked up by
  * nginx's resolver when the worker comes, and again when the TTL ends.
  *
- * Every process looks which names are due.  The record of a name (kvr_name.h)
- * decides which process looks the name up, so that all names are looked up
- * even if a process dies.  The result is in the record, where all processes
+ * The result is in the record of the name (kvr_name.h), where all processes
  * and the status page read it.  When an address changes, names_changed does,
  * and each process makes a new copy of the fleet.
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_rounds.h"
 #include "../module/ngx_http_kv_router_resolver.h"
 
 #include <wire/kvr_address.h>
 
 
 #define NGX_HTTP_KV_ROUTER_NAMES        16     /* at a time, of a process */
-#define NGX_HTTP_KV_ROUTER_NAMES_TICK   100    /* ms, and as much jitter */
+#define NGX_HTTP_KV_ROUTER_NAMES_TICK   100    /* ms */
 
 #define NGX_HTTP_KV_ROUTER_NAMES_AGAIN  5000   /* ms after a failure */
 #define NGX_HTTP_KV_ROUTER_NAMES_MAX    86400  /* s, whatever the TTL */
 
 
-typedef struct ngx_http_kv_router_lookups_s  ngx_http_kv_router_lookups_t;
-
-
 typedef struct {
-    ngx_http_kv_router_zone_t      *zone;      /* NULL: free */
-    ngx_resolver_ctx_t             *ctx;
-    uint32_t                        number;    /* of the worker */
-    uint32_t                        generation;
+    ngx_http_kv_router_slot_t       slot;
+    ngx_resolver_ctx_t             *ctx;       /* NULL: none runs */
     uint64_t                        mark;
     ngx_str_t                       host;
-    ngx_str_t                       id;
     in_port_t                       port;
-    u_char                          address[KVR_ADDRESS_MAX + 1];
-    u_char                          id_data[KVR_WORKER_ID_MAX];
 } ngx_http_kv_router_lookup_t;
 
 
-struct ngx_http_kv_router_lookups_s {
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_event_t                     tick;
-    ngx_connection_t                dummy;     /* fd of the tick */
-    ngx_uint_t                      next;      /* first of the next tick */
-    ngx_http_kv_router_lookup_t     all[NGX_HTTP_KV_ROUTER_NAMES];
-};
-
-
-static void ngx_http_kv_router_names_tick(ngx_event_t *ev);
-static ngx_http_kv_router_lookup_t *ngx_http_kv_router_lookup_free(
-    ngx_http_kv_router_lookups_t *names);
-static void ngx_http_kv_router_lookup_start(ngx_http_kv_router_lookup_t *l,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_named_t *named);
+static ngx_uint_t ngx_http_kv_router_lookup_wanted(
+    ngx_http_kv_router_zone_t *zone);
+static ngx_uint_t ngx_http_kv_router_lookup_due(
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_holder_t *h);
+static void ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot);
+static void ngx_http_kv_router_lookup_stop(ngx_http_kv_router_slot_t *slot);
 static void ngx_http_kv_router_lookup_handler(ngx_resolver_ctx_t *ctx);
 static void ngx_http_kv_router_lookup_pick(ngx_http_kv_router_lookup_t *l,
     ngx_resolver_ctx_t *ctx, const kvr_name_found_t *before,
@@ -70,155 +52,65 @@ static void ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
     const kvr_name_found_t *found);
 
 
-ngx_int_t
-ngx_http_kv_router_names_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone)
+const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_lookups = {
+    3,
+    NGX_HTTP_KV_ROUTER_NAMES,
+    sizeof(ngx_http_kv_router_lookup_t),
+    NGX_HTTP_KV_ROUTER_NAMES_TICK,
+    NGX_LOG_CRIT,
+    1,
+    ngx_http_kv_router_lookup_wanted,
+    ngx_http_kv_router_lookup_due,
+    ngx_http_kv_router_lookup_start,
+    ngx_http_kv_router_lookup_stop
+};
+
+
+static ngx_uint_t
+ngx_http_kv_router_lookup_wanted(ngx_http_kv_router_zone_t *zone)
 {
-    ngx_event_t                   *ev;
-    ngx_http_kv_router_lookups_t  *names;
-
-    names = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_lookups_t));
-    if (names == NULL) {
-        return NGX_ERROR;
-    }
-
-    names->zone = zone;
-
-    names->dummy.fd = (ngx_socket_t) -1;
-    names->dummy.data = names;
-
-    ev = &names->tick;
-    ev->handler = ngx_http_kv_router_names_tick;
-    ev->data = &names->dummy;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
-
-    ngx_add_timer(ev, 1 + ngx_random() % NGX_HTTP_KV_ROUTER_NAMES_TICK);
-
-    zone->names = names;
-
-    return NGX_OK;
+    return 1;
 }
 
 
-void
-ngx_http_kv_router_names_stop(ngx_http_kv_router_zone_t *zone)
+static ngx_uint_t
+ngx_http_kv_router_lookup_due(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h)
 {
-    ngx_uint_t                     i;
-    ngx_http_kv_router_lookups_t  *names;
-
-    names = zone->names;
-
-    if (names == NULL) {
-        return;
-    }
-
-    if (names->tick.timer_set) {
-        ngx_del_timer(&names->tick);
-    }
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_NAMES; i++) {
-        if (names->all[i].ctx) {
-            ngx_resolve_name_done(names->all[i].ctx);
-        }
-    }
-
-    zone->names = NULL;
+    return kvr_name_due(&zone->sh->names[h->number],
+                   ngx_http_kv_router_name_mark((char *) h->address.data),
+                   ngx_current_msec);
 }
 
 
 static void
-ngx_http_kv_router_names_tick(ngx_event_t *ev)
+ngx_http_kv_router_lookup_stop(ngx_http_kv_router_slot_t *slot)
 {
-    ngx_uint_t                     i;
-    ngx_connection_t              *c;
-    ngx_http_kv_router_zone_t     *zone;
-    ngx_http_kv_router_fleet_t    *fleet;
-    ngx_http_kv_router_named_t    *named;
-    ngx_http_kv_router_lookup_t   *l;
-    ngx_http_kv_router_lookups_t  *names;
-
-    c = ev->data;
-    names = c->data;
-    zone = names->zone;
-
-    if (ngx_exiting || ngx_terminate) {
-        return;
-    }
-
-    fleet = ngx_http_kv_router_fleet_get(zone);
-
-    for (i = 0; fleet && i < fleet->nnamed; i++) {
-
-        l = ngx_http_kv_router_lookup_free(names);
-        if (l == NULL) {
-            break;
-        }
-
-        named = &fleet->named[(names->next + i) % fleet->nnamed];
-
-        if (kvr_name_due(&zone->sh->names[named->number], named->mark,
-                         ngx_current_msec))
-        {
-            ngx_http_kv_router_lookup_start(l, zone, named);
-        }
-    }
-
-    names->next += i;
-
-    if (fleet) {
-        ngx_http_kv_router_fleet_put(fleet);
-    }
-
-    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_NAMES_TICK
-                      + ngx_random() % NGX_HTTP_KV_ROUTER_NAMES_TICK);
-}
-
-
-/* NULL: the maximum number of lookups is running. */
-
-static ngx_http_kv_router_lookup_t *
-ngx_http_kv_router_lookup_free(ngx_http_kv_router_lookups_t *names)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_NAMES; i++) {
-        if (names->all[i].zone == NULL) {
-            return &names->all[i];
-        }
-    }
-
-    return NULL;
+    ngx_resolve_name_done(((ngx_http_kv_router_lookup_t *) slot)->ctx);
 }
 
 
 static void
-ngx_http_kv_router_lookup_start(ngx_http_kv_router_lookup_t *l,
-    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_named_t *named)
+ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot)
 {
-    ngx_int_t         rc;
-    kvr_name_found_t  before, found;
+    ngx_int_t                     rc;
+    kvr_name_found_t              before, found;
+    ngx_http_kv_router_zone_t    *zone;
+    ngx_http_kv_router_lookup_t  *l;
 
-    l->zone = zone;
-    l->number = named->number;
-    l->generation = named->generation;
-    l->mark = named->mark;
+    l = (ngx_http_kv_router_lookup_t *) slot;
+    zone = slot->zone;
 
-    l->id.data = l->id_data;
-    l->id.len = named->id.len;
-    ngx_memcpy(l->id_data, named->id.data, named->id.len);
+    l->mark = ngx_http_kv_router_name_mark((char *) slot->address.data);
 
-    ngx_memcpy(l->address, named->address.data, named->address.len);
-    l->address[named->address.len] = '\0';
-
-    l->host.data = l->address;
-    l->host.len = kvr_address_named((char *) l->address);
-    l->port = (in_port_t) ngx_atoi(l->address + l->host.len + 1,
-                                   named->address.len - l->host.len - 1);
+    l->host.data = slot->address.data;
+    l->host.len = kvr_address_named((char *) slot->address.data);
+    l->port = (in_port_t) ngx_atoi(l->host.data + l->host.len + 1,
+                                   slot->address.len - l->host.len - 1);
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": name of worker \"%V\": resolves "
-                   "\"%V\"", &zone->name, &l->id, &l->host);
+                   "\"%V\"", &zone->name, &slot->id, &l->host);
 
     (void) ngx_atomic_fetch_add(&zone->sh->names_asked, 1);
 
@@ -229,7 +121,7 @@ ngx_http_kv_router_lookup_start(ngx_http_kv_router_lookup_t *l,
         return;
     }
 
-    (void) kvr_name_read(&zone->sh->names[l->number], l->mark, &before);
+    (void) kvr_name_read(&zone->sh->names[slot->number], l->mark, &before);
 
     found = before;
 
@@ -252,7 +144,8 @@ ngx_http_kv_router_lookup_handler(ngx_resolver_ctx_t *ctx)
     l = ctx->data;
     l->ctx = NULL;
 
-    (void) kvr_name_read(&l->zone->sh->names[l->number], l->mark, &before);
+    (void) kvr_name_read(&l->slot.zone->sh->names[l->slot.number], l->mark,
+                         &before);
 
     found = before;
     found.error = ctx->state;
@@ -359,8 +252,10 @@ ngx_http_kv_router_lookup_done(ngx_http_kv_router_lookup_t *l,
     kvr_router_t                *k;
     ngx_http_kv_router_shctx_t  *sh;
 
-    sh = l->zone->sh;
-    k = &l->zone->router;
+    sh = l->slot.zone->sh;
+    k = &l->slot.zone->router;
+
+    l->slot.rounds = NULL;
 
     found->mark = l->mark;
 
@@ -370,10 +265,9 @@ ngx_http_kv_router_lookup_done(ngx_http_kv_router_lookup_t *l,
 
     moved = ngx_strcmp(found->address, before->address) != 0;
 
-    if (!kvr_name_write(&sh->names[l->number], found,
+    if (!kvr_name_write(&sh->names[l->slot.number], found,
                         ngx_current_msec + delay))
     {
-        l->zone = NULL;
         return;
     }
 
@@ -384,19 +278,16 @@ ngx_http_kv_router_lookup_done(ngx_http_kv_router_lookup_t *l,
     /* at another address is another run of the engine */
 
     if (moved && found->address[0]
-        && kvr_load32(&kvr_router_worker(k, l->number)->generation)
-           == l->generation)
+        && ngx_http_kv_router_slot_current(&l->slot))
     {
-        kvr_health_begin(kvr_router_health(k, l->number), l->generation,
-                         ngx_current_msec);
-        kvr_rungs_doubt(&sh->rungs[l->number], ngx_current_msec);
+        kvr_health_begin(kvr_router_health(k, l->slot.number),
+                         l->slot.generation, ngx_current_msec);
+        kvr_rungs_doubt(&sh->rungs[l->slot.number], ngx_current_msec);
     }
 
     if (moved) {
         (void) ngx_atomic_fetch_add(&sh->names_changed, 1);
     }
-
-    l->zone = NULL;
 }
 
 
@@ -406,10 +297,14 @@ static void
 ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
     const kvr_name_found_t *found)
 {
+    u_char                     *name;
+    ngx_str_t                  *id;
     const char                 *why;
     ngx_http_kv_router_zone_t  *zone;
 
-    zone = l->zone;
+    zone = l->slot.zone;
+    id = &l->slot.id;
+    name = l->slot.address_data;
     why = ngx_http_kv_router_name_error(found->error);
 
     if (found->error) {
@@ -420,20 +315,20 @@ ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
                                   "used"
                                 : "worker \"%V\": \"%s\" could not be "
                                   "resolved (%s), the worker gets no requests",
-                                &l->id, l->address, why, found->address);
+                                id, name, why, found->address);
         return;
     }
 
     ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                   "kv_router zone \"%V\": worker \"%V\": \"%s\" is \"%s\"",
-                  &zone->name, &l->id, l->address, found->address);
+                  &zone->name, id, name, found->address);
 
     if (found->naddrs > 1) {
         ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
                                 "worker \"%V\": \"%s\" has %uD addresses, "
                                 "only \"%s\" is used: a worker is one engine, "
                                 "each engine needs a name of its own",
-                                &l->id, l->address, found->naddrs,
+                                id, name, found->naddrs,
                                 found->address);
     }
 }

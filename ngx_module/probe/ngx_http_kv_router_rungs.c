@@ -5,28 +5,22 @@
  * Probes: what each engine can be asked for to learn the token ids of a text,
  * tried with a known conversation; and what engine it is.
  *
- * Only zones are probed for which a router of Lua asks engines.  Every process
- * looks which workers are due.  The record of a worker decides which process
- * probes the worker (kvr_rungs_due()), so that all workers are probed even if
- * a process dies.  A probe is a row of small requests, one after the other,
- * none of which makes an engine generate anything.
+ * Only zones are probed for which a router of Lua asks engines.  A probe is a
+ * row of small requests, one after the other, none of which makes an engine
+ * generate anything.
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
-#include "ngx_http_kv_router_client.h"
+#include "ngx_http_kv_router_rounds.h"
 
 #include <wire/kvr_probe.h>
 
 
 #define NGX_HTTP_KV_ROUTER_PROBES          8      /* at a time, of a process */
-#define NGX_HTTP_KV_ROUTER_PROBES_TICK     50     /* ms, and as much jitter */
+#define NGX_HTTP_KV_ROUTER_PROBES_TICK     50     /* ms */
 #define NGX_HTTP_KV_ROUTER_PROBE_TIMEOUT   5000   /* ms, of each request */
 #define NGX_HTTP_KV_ROUTER_PROBE_MAX       (1024 * 1024 + KVR_HTTP_HEADER_MAX)
 #define NGX_HTTP_KV_ROUTER_PROBED_ZONES    64     /* told before the fork */
-
-
-typedef struct ngx_http_kv_router_probes_s  ngx_http_kv_router_probes_t;
 
 
 /* a request of a probe; the first two kinds have no body */
@@ -41,32 +35,13 @@ typedef struct {
 
 
 typedef struct {
-    ngx_http_kv_router_probes_t    *probes;    /* NULL: free */
-    ngx_http_kv_router_client_t    *client;
+    ngx_http_kv_router_slot_t       slot;
     ngx_uint_t                      step;
     ngx_uint_t                      failed;    /* requests without an answer */
     ngx_uint_t                      windows;   /* kvr_probe_windows() */
-    uint32_t                        number;    /* of the worker */
-    uint32_t                        generation;
     kvr_rungs_found_t               found;
-    ngx_str_t                       id;
-    ngx_str_t                       address;
-    u_char                          id_data[KVR_WORKER_ID_MAX + 1];
-    u_char                          address_data[KVR_ADDRESS_MAX + 1];
     u_char                          model[KVR_PROBE_MODEL_MAX + 1];
 } ngx_http_kv_router_probe_t;
-
-
-struct ngx_http_kv_router_probes_s {
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_event_t                     tick;
-    ngx_connection_t                dummy;     /* fd of the tick */
-    ngx_log_t                       log;
-    ngx_uint_t                      automatic; /* a router asks whatever there
-                                                  is */
-    ngx_uint_t                      next;      /* first of the next tick */
-    ngx_http_kv_router_probe_t      all[NGX_HTTP_KV_ROUTER_PROBES];
-};
 
 
 /* a zone that a router of Lua named */
@@ -77,13 +52,11 @@ typedef struct {
 } ngx_http_kv_router_probed_t;
 
 
-static ngx_int_t ngx_http_kv_router_probes_begin(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone, ngx_uint_t automatic);
-static void ngx_http_kv_router_probes_tick(ngx_event_t *ev);
+static ngx_uint_t ngx_http_kv_router_probe_wanted(
+    ngx_http_kv_router_zone_t *zone);
 static ngx_uint_t ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_holder_t *h);
-static void ngx_http_kv_router_probe_start(ngx_http_kv_router_probes_t *probes,
-    ngx_http_kv_router_probe_t *probe, ngx_http_kv_router_holder_t *h);
+static void ngx_http_kv_router_probe_start(ngx_http_kv_router_slot_t *slot);
 static void ngx_http_kv_router_probe_ask(ngx_http_kv_router_probe_t *probe);
 static void ngx_http_kv_router_probe_answered(void *data,
     const kvr_http_answer_t *answer, const char *why);
@@ -130,6 +103,20 @@ static const ngx_http_kv_router_step_t  ngx_http_kv_router_steps[] = {
 #undef chat
 
 
+const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_probes = {
+    2,
+    NGX_HTTP_KV_ROUTER_PROBES,
+    sizeof(ngx_http_kv_router_probe_t),
+    NGX_HTTP_KV_ROUTER_PROBES_TICK,
+    NGX_LOG_ALERT,
+    0,
+    ngx_http_kv_router_probe_wanted,
+    ngx_http_kv_router_probe_due,
+    ngx_http_kv_router_probe_start,
+    NULL
+};
+
+
 /* zones that were named in this configuration, before the fork or after it */
 static ngx_http_kv_router_probed_t
     ngx_http_kv_router_probed[NGX_HTTP_KV_ROUTER_PROBED_ZONES];
@@ -171,8 +158,10 @@ ngx_http_kv_router_ffi_probe(const u_char *name, size_t len, int automatic)
         zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, &s);
 
         if (zone) {
-            (void) ngx_http_kv_router_probes_begin((ngx_cycle_t *) ngx_cycle,
-                                                   zone, automatic);
+            zone->probe_auto |= automatic;
+            (void) ngx_http_kv_router_rounds_begin((ngx_cycle_t *) ngx_cycle,
+                                                   zone,
+                                                   &ngx_http_kv_router_probes);
         }
 
         return;
@@ -209,9 +198,8 @@ ngx_http_kv_router_ffi_probe(const u_char *name, size_t len, int automatic)
 }
 
 
-ngx_int_t
-ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone)
+static ngx_uint_t
+ngx_http_kv_router_probe_wanted(ngx_http_kv_router_zone_t *zone)
 {
     ngx_uint_t                    i;
     ngx_http_kv_router_probed_t  *p;
@@ -225,135 +213,16 @@ ngx_http_kv_router_probes_start(ngx_cycle_t *cycle,
         if (p->name.len == zone->name.len
             && ngx_memcmp(p->name.data, zone->name.data, p->name.len) == 0)
         {
-            return ngx_http_kv_router_probes_begin(cycle, zone, p->automatic);
+            zone->probe_auto = p->automatic;
+            return 1;
         }
     }
 
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_kv_router_probes_begin(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone, ngx_uint_t automatic)
-{
-    ngx_event_t                  *ev;
-    ngx_http_kv_router_probes_t  *probes;
-
-    if (zone->probes) {
-        zone->probes->automatic |= automatic;
-        return NGX_OK;
-    }
-
-    probes = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_probes_t));
-    if (probes == NULL) {
-        return NGX_ERROR;
-    }
-
-    probes->zone = zone;
-    probes->automatic = automatic;
-
-    /* nginx would log each connection that fails: the probe says so itself */
-
-    probes->log = *cycle->log;
-    probes->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_ALERT);
-
-    probes->dummy.fd = (ngx_socket_t) -1;
-    probes->dummy.data = probes;
-
-    ev = &probes->tick;
-    ev->handler = ngx_http_kv_router_probes_tick;
-    ev->data = &probes->dummy;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
-
-    ngx_add_timer(ev, 1 + ngx_random() % NGX_HTTP_KV_ROUTER_PROBES_TICK);
-
-    zone->probes = probes;
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_kv_router_probes_stop(ngx_http_kv_router_zone_t *zone)
-{
-    ngx_uint_t                    i;
-    ngx_http_kv_router_probes_t  *probes;
-
-    probes = zone->probes;
-
-    if (probes == NULL) {
-        return;
-    }
-
-    if (probes->tick.timer_set) {
-        ngx_del_timer(&probes->tick);
-    }
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_PROBES; i++) {
-        if (probes->all[i].client) {
-            ngx_http_kv_router_client_cancel(probes->all[i].client);
-        }
-    }
-
-    zone->probes = NULL;
+    return 0;
 }
 
 
 /* ---- which workers ------------------------------------------------------ */
-
-static void
-ngx_http_kv_router_probes_tick(ngx_event_t *ev)
-{
-    ngx_uint_t                    i, k;
-    ngx_connection_t             *c;
-    ngx_http_kv_router_zone_t    *zone;
-    ngx_http_kv_router_fleet_t   *fleet;
-    ngx_http_kv_router_holder_t  *h;
-    ngx_http_kv_router_probes_t  *probes;
-
-    c = ev->data;
-    probes = c->data;
-    zone = probes->zone;
-
-    if (ngx_exiting || ngx_terminate) {
-        return;
-    }
-
-    fleet = ngx_http_kv_router_fleet_get(zone);
-
-    for (i = 0; fleet && i < fleet->n; i++) {
-
-        h = &fleet->holders[(probes->next + i) % fleet->n];
-
-        for (k = 0; k < NGX_HTTP_KV_ROUTER_PROBES; k++) {
-            if (probes->all[k].probes == NULL) {
-                break;
-            }
-        }
-
-        if (k == NGX_HTTP_KV_ROUTER_PROBES) {
-            break;
-        }
-
-        /* rank 0 stands for the worker */
-
-        if (h->rank == 0 && ngx_http_kv_router_probe_due(zone, h)) {
-            ngx_http_kv_router_probe_start(probes, &probes->all[k], h);
-        }
-    }
-
-    probes->next += i;
-
-    if (fleet) {
-        ngx_http_kv_router_fleet_put(fleet);
-    }
-
-    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_PROBES_TICK
-                      + ngx_random() % NGX_HTTP_KV_ROUTER_PROBES_TICK);
-}
-
 
 /*
  * A worker is due again when another one has its number, when its publisher
@@ -368,10 +237,6 @@ ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
     double         share;
     uint64_t       run[3];
     kvr_health_t  *health;
-
-    if (kvr_load32(&h->worker->generation) != h->generation) {
-        return 0;
-    }
 
     health = kvr_router_health(&zone->router, h->number);
 
@@ -394,27 +259,9 @@ ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
 /* ---- a probe ------------------------------------------------------------ */
 
 static void
-ngx_http_kv_router_probe_start(ngx_http_kv_router_probes_t *probes,
-    ngx_http_kv_router_probe_t *probe, ngx_http_kv_router_holder_t *h)
+ngx_http_kv_router_probe_start(ngx_http_kv_router_slot_t *slot)
 {
-    ngx_memzero(probe, sizeof(ngx_http_kv_router_probe_t));
-
-    probe->probes = probes;
-    probe->number = h->number;
-    probe->generation = h->generation;
-
-    probe->id.data = probe->id_data;
-    probe->id.len = ngx_cpystrn(probe->id_data, h->id.data,
-                                ngx_min(h->id.len + 1, sizeof(probe->id_data)))
-                    - probe->id_data;
-
-    probe->address.data = probe->address_data;
-    probe->address.len = ngx_cpystrn(probe->address_data, h->address.data,
-                                     ngx_min(h->address.len + 1,
-                                             sizeof(probe->address_data)))
-                         - probe->address_data;
-
-    ngx_http_kv_router_probe_ask(probe);
+    ngx_http_kv_router_probe_ask((ngx_http_kv_router_probe_t *) slot);
 }
 
 
@@ -439,16 +286,13 @@ ngx_http_kv_router_probe_ask(ngx_http_kv_router_probe_t *probe)
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": probe of worker \"%V\": \"%V\"",
-                   &probe->probes->zone->name, &probe->id, &uri);
+                   &probe->slot.zone->name, &probe->slot.id, &uri);
 
-    if (ngx_http_kv_router_client_ask(&probe->client, probe->probes->zone,
-                                      &probe->address, &uri,
-                                      step->body ? &body : NULL,
-                                      NGX_HTTP_KV_ROUTER_PROBE_TIMEOUT,
-                                      NGX_HTTP_KV_ROUTER_PROBE_MAX,
-                                      &probe->probes->log,
-                                      ngx_http_kv_router_probe_answered,
-                                      probe, &why)
+    if (ngx_http_kv_router_slot_ask(&probe->slot, &uri,
+                                    step->body ? &body : NULL,
+                                    NGX_HTTP_KV_ROUTER_PROBE_TIMEOUT,
+                                    NGX_HTTP_KV_ROUTER_PROBE_MAX,
+                                    ngx_http_kv_router_probe_answered, &why)
         != NGX_OK)
     {
         ngx_http_kv_router_probe_failed(probe, 0, why);
@@ -465,10 +309,10 @@ ngx_http_kv_router_probe_answered(void *data, const kvr_http_answer_t *answer,
     const ngx_http_kv_router_step_t  *step;
 
     step = &ngx_http_kv_router_steps[probe->step];
-    probe->client = NULL;
+    probe->slot.client = NULL;
 
     if (answer == NULL && why == NULL) {
-        probe->probes = NULL;
+        probe->slot.rounds = NULL;
         return;
     }
 
@@ -552,7 +396,7 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     ngx_uint_t                  refused, level;
     ngx_http_kv_router_zone_t  *zone;
 
-    zone = probe->probes->zone;
+    zone = probe->slot.zone;
     refused = (status == NGX_HTTP_UNAUTHORIZED
                || status == NGX_HTTP_FORBIDDEN);
     level = refused ? NGX_LOG_ERR : NGX_LOG_INFO;
@@ -560,37 +404,37 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
     (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
     (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
 
-    if (kvr_rungs_failed(&zone->sh->rungs[probe->number], ngx_current_msec)
+    if (kvr_rungs_failed(&zone->sh->rungs[probe->slot.number],
+                         ngx_current_msec)
         == 1)
     {
         ngx_http_kv_router_warn(zone, level, ngx_cycle->log,
                                 "worker \"%V\" was not probed, "
                                 "\"/v1/models\" at \"%V\": %s, status %uD%s",
-                                &probe->id, &probe->address, why, status,
+                                &probe->slot.id, &probe->slot.address, why,
+                                status,
                                 refused ? ": set its key by "
                                           "kv_router_engine_header" : "");
     }
 
-    probe->probes = NULL;
+    probe->slot.rounds = NULL;
 }
 
 
 static void
 ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
 {
-    uint32_t                      rungs;
-    kvr_rungs_t                  *r;
-    kvr_rungs_found_t             before, *found;
-    ngx_http_kv_router_zone_t    *zone;
-    ngx_http_kv_router_probes_t  *probes;
+    uint32_t                    rungs;
+    kvr_rungs_t                *r;
+    kvr_rungs_found_t           before, *found;
+    ngx_http_kv_router_zone_t  *zone;
 
-    probes = probe->probes;
-    zone = probes->zone;
+    zone = probe->slot.zone;
     found = &probe->found;
     rungs = found->rungs;
-    r = &zone->sh->rungs[probe->number];
+    r = &zone->sh->rungs[probe->slot.number];
 
-    probe->probes = NULL;
+    probe->slot.rounds = NULL;
 
     (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
 
@@ -602,14 +446,11 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         return;
     }
 
-    if (kvr_load32(&kvr_router_worker(&zone->router, probe->number)
-                    ->generation)
-        != probe->generation)
-    {
+    if (!ngx_http_kv_router_slot_current(&probe->slot)) {
         return;
     }
 
-    if (kvr_router_mark(&zone->router, probe->number,
+    if (kvr_router_mark(&zone->router, probe->slot.number,
                         probe->windows ? KVR_WORKER_PARTIAL : 0,
                         probe->windows ? 0 : KVR_WORKER_PARTIAL)
         == KVR_BUSY)
@@ -620,8 +461,8 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         return;
     }
 
-    (void) kvr_rungs_read(r, probe->generation, &before);
-    kvr_rungs_write(r, probe->generation, found, ngx_current_msec);
+    (void) kvr_rungs_read(r, probe->slot.generation, &before);
+    kvr_rungs_write(r, probe->slot.generation, found, ngx_current_msec);
 
     if (before.engine != found->engine) {
         (void) ngx_atomic_fetch_add(&zone->sh->engines_learned, 1);
@@ -634,7 +475,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
                       "has %s%s%s%s%s",
-                      &zone->name, &probe->id,
+                      &zone->name, &probe->slot.id,
                       kvr_engine_name(found->engine),
                       found->version[0] ? found->version : "of no version",
                       rungs & KVR_RUNG_RENDER ? "render" : "",
@@ -647,7 +488,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
                       : "");
     }
 
-    if (rungs && probes->automatic
+    if (rungs && zone->probe_auto
         && ngx_atomic_cmp_set(&zone->sh->rungs_said, 0, 1))
     {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,

@@ -3,50 +3,32 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Load that engines report of themselves: GET /metrics of each worker, now and
- * then.
- *
- * Every process looks which workers are due.  One word per worker in shared
- * memory decides which process asks, so that all workers are asked even if a
- * process dies.  The values are in the zone, for all processes.
+ * then.  The values are in the zone, for all processes.
  */
 
 
-#include "../request/ngx_http_kv_router_route.h"
+#include "ngx_http_kv_router_rounds.h"
 #include "../module/ngx_http_kv_router_answer.h"
-#include "ngx_http_kv_router_client.h"
 #include "../status/ngx_http_kv_router_stats.h"
 
 
 #define NGX_HTTP_KV_ROUTER_SCRAPES       32     /* at a time, of a process */
-#define NGX_HTTP_KV_ROUTER_SCRAPES_TICK  50     /* ms, and as much jitter */
+#define NGX_HTTP_KV_ROUTER_SCRAPES_TICK  50     /* ms */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_LATE   1000   /* ms after its timeout */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MAX    (1024 * 1024 + KVR_HTTP_HEADER_MAX)
 
 
 typedef struct {
-    ngx_http_kv_router_scraper_t   *scraper;
-    ngx_http_kv_router_client_t    *client;    /* NULL: free */
-    uint32_t                        number;    /* of the worker */
-    uint32_t                        generation;
+    ngx_http_kv_router_slot_t       slot;
     uint64_t                        next_ms;   /* when the next is due */
 } ngx_http_kv_router_scrape_t;
 
 
-struct ngx_http_kv_router_scraper_s {
-    ngx_http_kv_router_zone_t      *zone;
-    ngx_event_t                     tick;
-    ngx_connection_t                dummy;     /* of the tick */
-    ngx_log_t                       log;
-    ngx_uint_t                      next;      /* first of the next tick */
-    ngx_http_kv_router_scrape_t     all[NGX_HTTP_KV_ROUTER_SCRAPES];
-};
-
-
-static void ngx_http_kv_router_scraper_tick(ngx_event_t *ev);
-static ngx_uint_t ngx_http_kv_router_scrape_claim(
-    ngx_http_kv_router_zone_t *zone, uint32_t number);
-static ngx_int_t ngx_http_kv_router_scrape_start(
-    ngx_http_kv_router_scraper_t *scraper, ngx_http_kv_router_holder_t *h);
+static ngx_uint_t ngx_http_kv_router_scrape_wanted(
+    ngx_http_kv_router_zone_t *zone);
+static ngx_uint_t ngx_http_kv_router_scrape_due(
+    ngx_http_kv_router_zone_t *zone, ngx_http_kv_router_holder_t *h);
+static void ngx_http_kv_router_scrape_start(ngx_http_kv_router_slot_t *slot);
 static void ngx_http_kv_router_scrape_done(void *data,
     const kvr_http_answer_t *answer, const char *why);
 static uint32_t ngx_http_kv_router_scrape_store(
@@ -62,211 +44,71 @@ static void ngx_http_kv_router_report_json(const char *key, double value,
 static kvr_report_load_t  ngx_http_kv_router_reported[KVR_RANKS_MAX];
 
 
-ngx_int_t
-ngx_http_kv_router_scraper_start(ngx_cycle_t *cycle,
-    ngx_http_kv_router_zone_t *zone)
+const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_scrapes = {
+    1,
+    NGX_HTTP_KV_ROUTER_SCRAPES,
+    sizeof(ngx_http_kv_router_scrape_t),
+    NGX_HTTP_KV_ROUTER_SCRAPES_TICK,
+    NGX_LOG_CRIT,
+    0,
+    ngx_http_kv_router_scrape_wanted,
+    ngx_http_kv_router_scrape_due,
+    ngx_http_kv_router_scrape_start,
+    NULL
+};
+
+
+static ngx_uint_t
+ngx_http_kv_router_scrape_wanted(ngx_http_kv_router_zone_t *zone)
 {
-    ngx_event_t                   *ev;
-    ngx_http_kv_router_scraper_t  *scraper;
-
-    if (zone->scrape.interval == 0) {
-        return NGX_OK;
-    }
-
-    scraper = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_scraper_t));
-    if (scraper == NULL) {
-        return NGX_ERROR;
-    }
-
-    scraper->zone = zone;
-
-    /* nginx would log each connection that fails */
-
-    scraper->log = *cycle->log;
-    scraper->log.log_level = ngx_min(cycle->log->log_level, NGX_LOG_CRIT);
-
-    scraper->dummy.fd = (ngx_socket_t) -1;
-    scraper->dummy.data = scraper;
-
-    ev = &scraper->tick;
-    ev->handler = ngx_http_kv_router_scraper_tick;
-    ev->data = &scraper->dummy;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
-
-    ngx_add_timer(ev, 1 + ngx_random() % NGX_HTTP_KV_ROUTER_SCRAPES_TICK);
-
-    zone->scraper = scraper;
-
-    return NGX_OK;
+    return zone->scrape.interval != 0;
 }
 
 
-void
-ngx_http_kv_router_scraper_stop(ngx_http_kv_router_zone_t *zone)
+/* A reload may have shortened the interval: a later time does not count. */
+
+static ngx_uint_t
+ngx_http_kv_router_scrape_due(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h)
 {
-    ngx_uint_t                     i;
-    ngx_http_kv_router_scraper_t  *scraper;
+    ngx_msec_t  lease;
 
-    scraper = zone->scraper;
+    lease = zone->scrape.timeout + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
 
-    if (scraper == NULL) {
-        return;
-    }
-
-    if (scraper->tick.timer_set) {
-        ngx_del_timer(&scraper->tick);
-    }
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_SCRAPES; i++) {
-        if (scraper->all[i].client) {
-            ngx_http_kv_router_client_cancel(scraper->all[i].client);
-        }
-    }
-
-    zone->scraper = NULL;
+    return h->number < zone->sh->nworkers
+           && kvr_due_take(&zone->sh->turns[h->number].due, h->generation,
+                           ngx_current_msec, lease,
+                           ngx_max(lease, 2 * zone->scrape.interval));
 }
 
 
 static void
-ngx_http_kv_router_scraper_tick(ngx_event_t *ev)
+ngx_http_kv_router_scrape_start(ngx_http_kv_router_slot_t *slot)
 {
-    ngx_uint_t                     i;
-    ngx_connection_t              *c;
-    ngx_http_kv_router_zone_t     *zone;
-    ngx_http_kv_router_fleet_t    *fleet;
-    ngx_http_kv_router_holder_t   *h;
-    ngx_http_kv_router_scraper_t  *scraper;
-
-    c = ev->data;
-    scraper = c->data;
-    zone = scraper->zone;
-
-    if (ngx_exiting || ngx_terminate) {
-        return;
-    }
-
-    fleet = ngx_http_kv_router_fleet_get(zone);
-
-    for (i = 0; fleet && i < fleet->n; i++) {
-
-        h = &fleet->holders[(scraper->next + i) % fleet->n];
-
-        /* rank 0 stands for the worker, which is scraped once for all ranks */
-
-        if (h->rank == 0
-            && ngx_http_kv_router_scrape_start(scraper, h) == NGX_BUSY)
-        {
-            break;
-        }
-    }
-
-    scraper->next += i;
-
-    if (fleet) {
-        ngx_http_kv_router_fleet_put(fleet);
-    }
-
-    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_SCRAPES_TICK
-                      + ngx_random() % NGX_HTTP_KV_ROUTER_SCRAPES_TICK);
-}
-
-
-/*
- * Claims the scrape of a worker.  No other process scrapes the worker before
- * the scrape must be over, even if this process dies meanwhile.
- */
-
-static ngx_uint_t
-ngx_http_kv_router_scrape_claim(ngx_http_kv_router_zone_t *zone,
-    uint32_t number)
-{
-    uint64_t                     due, next;
-    ngx_http_kv_router_turn_t  *turn;
-
-    turn = &zone->sh->turns[number];
-    due = kvr_load64(&turn->due_ms);
-
-    next = ngx_current_msec + zone->scrape.timeout
-           + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
-
-    /* a reload may have shortened the interval: ignore a later time */
-
-    if (due > ngx_current_msec
-        && due <= ngx_max(next, ngx_current_msec + 2 * zone->scrape.interval))
-    {
-        return 0;
-    }
-
-    return __atomic_compare_exchange_n(&turn->due_ms, &due, next, false,
-                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
-
-/* NGX_BUSY: the maximum number of scrapes is running. */
-
-static ngx_int_t
-ngx_http_kv_router_scrape_start(ngx_http_kv_router_scraper_t *scraper,
-    ngx_http_kv_router_holder_t *h)
-{
-    uint32_t                      i, number;
     const char                   *why;
     ngx_http_kv_router_zone_t    *zone;
     ngx_http_kv_router_scrape_t  *s;
 
-    zone = scraper->zone;
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_SCRAPES; i++) {
-        if (scraper->all[i].client == NULL) {
-            break;
-        }
-    }
-
-    if (i == NGX_HTTP_KV_ROUTER_SCRAPES) {
-        return NGX_BUSY;
-    }
-
-    number = kvr_router_holder_worker(&zone->router, h->holder);
-
-    if (number >= zone->sh->nworkers
-        || kvr_load32(&h->worker->generation) != h->generation
-        || !ngx_http_kv_router_scrape_claim(zone, number))
-    {
-        return NGX_OK;
-    }
+    zone = slot->zone;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": load of worker \"%V\": GET \"%V\" "
-                   "at \"%V\"", &zone->name, &h->id, &zone->scrape.uri,
-                   &h->address);
+                   "at \"%V\"", &zone->name, &slot->id, &zone->scrape.uri,
+                   &slot->address);
 
-    s = &scraper->all[i];
+    s = (ngx_http_kv_router_scrape_t *) slot;
 
-    s->scraper = scraper;
-    s->number = number;
-    s->generation = h->generation;
+    s->next_ms = ngx_current_msec
+                 + ngx_http_kv_router_rounds_apart(zone->scrape.interval);
 
-    /*
-     * a scrape is up to a tenth of the interval sooner or later, so that the
-     * scrapes of all workers do not come at once
-     */
-
-    s->next_ms = ngx_current_msec + zone->scrape.interval
-                 - zone->scrape.interval / 10
-                 + ngx_random() % (zone->scrape.interval / 5 + 1);
-
-    if (ngx_http_kv_router_client_ask(&s->client, zone, &h->address,
-                                      &zone->scrape.uri, NULL,
-                                      zone->scrape.timeout,
-                                      NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
-                                      &scraper->log,
-                                      ngx_http_kv_router_scrape_done, s, &why)
+    if (ngx_http_kv_router_slot_ask(slot, &zone->scrape.uri, NULL,
+                                    zone->scrape.timeout,
+                                    NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
+                                    ngx_http_kv_router_scrape_done, &why)
         != NGX_OK)
     {
-        ngx_http_kv_router_scrape_done(s, NULL, why);
+        ngx_http_kv_router_scrape_done(slot, NULL, why);
     }
-
-    return NGX_OK;
 }
 
 
@@ -274,41 +116,42 @@ static void
 ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
     const char *why)
 {
-    ngx_http_kv_router_scrape_t *s = data;
+    ngx_http_kv_router_slot_t *slot = data;
 
-    u_char                      text[sizeof("status 4294967295, not 200")];
-    ngx_http_kv_router_zone_t  *zone;
+    ngx_http_kv_router_zone_t    *zone;
+    ngx_http_kv_router_scrape_t  *s;
 
-    zone = s->scraper->zone;
-    s->client = NULL;
+    zone = slot->zone;
+    s = data;
 
-    __atomic_store_n(&zone->sh->turns[s->number].due_ms, s->next_ms,
-                     __ATOMIC_RELAXED);
+    slot->client = NULL;
+    slot->rounds = NULL;
+
+    kvr_put64(&zone->sh->turns[slot->number].due.at_ms, s->next_ms);
 
     if ((answer == NULL && why == NULL)
-        || kvr_load32(&kvr_router_worker(&zone->router, s->number)->generation)
-           != s->generation)
+        || !ngx_http_kv_router_slot_current(slot))
     {
         return;
     }
 
-    if (answer && answer->status != NGX_HTTP_OK) {
-        (void) ngx_sprintf(text, "status %uD, not 200%Z", answer->status);
-        why = (char *) text;
+    if (answer) {
+        why = ngx_http_kv_router_slot_status(slot, answer);
 
-    } else if (answer
-               && ngx_http_kv_router_scrape_store(zone, s->number,
-                                                  s->generation, answer)
-                  == 0)
-    {
-        why = "none of the metrics that are known is in it";
+        if (why == NULL
+            && ngx_http_kv_router_scrape_store(zone, slot->number,
+                                               slot->generation, answer)
+               == 0)
+        {
+            why = "none of the metrics that are known is in it";
+        }
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": load of worker number %uD: %s",
-                   &zone->name, s->number, why ? why : "read");
+                   &zone->name, slot->number, why ? why : "read");
 
-    ngx_http_kv_router_scrape_say(zone, s->number, why);
+    ngx_http_kv_router_scrape_say(zone, slot->number, why);
 }
 
 

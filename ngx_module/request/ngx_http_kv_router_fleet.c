@@ -100,17 +100,15 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
                                  * sizeof(ngx_http_kv_router_holder_t));
     fleet->by_holder = ngx_pcalloc(pool, max * sizeof(uint32_t));
 
-    if (fleet->holders == NULL || fleet->by_holder == NULL) {
+    if (fleet->holders == NULL || fleet->by_holder == NULL
+        || ngx_array_init(&fleet->named, pool, 4,
+                          sizeof(ngx_http_kv_router_holder_t))
+           != NGX_OK)
+    {
         goto failed;
     }
 
     n = kvr_router_workers(&zone->router);
-
-    fleet->named = ngx_pcalloc(pool, (n + 1)
-                               * sizeof(ngx_http_kv_router_named_t));
-    if (fleet->named == NULL) {
-        goto failed;
-    }
 
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_fleet_worker(fleet, zone, i) != NGX_OK) {
@@ -310,9 +308,9 @@ ngx_http_kv_router_fleet_named(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone, uint32_t slot, uint32_t generation,
     ngx_str_t *id, ngx_str_t *address)
 {
-    uint64_t                     mark;
-    kvr_name_found_t             found;
-    ngx_http_kv_router_named_t  *named;
+    uint64_t                      mark;
+    kvr_name_found_t              found;
+    ngx_http_kv_router_holder_t  *named;
 
     mark = ngx_http_kv_router_name_mark((char *) address->data);
 
@@ -320,11 +318,16 @@ ngx_http_kv_router_fleet_named(ngx_http_kv_router_fleet_t *fleet,
         return NGX_OK;
     }
 
-    named = &fleet->named[fleet->nnamed++];
+    named = ngx_array_push(&fleet->named);
+    if (named == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(named, sizeof(ngx_http_kv_router_holder_t));
 
     named->number = slot;
     named->generation = generation;
-    named->mark = mark;
+    named->worker = kvr_router_worker(&zone->router, slot);
     named->id = *id;
     named->address = *address;
 

@@ -38,18 +38,6 @@ typedef struct {
 } ngx_http_kv_router_holder_t;
 
 
-/* a worker whose address has a host name */
-
-typedef struct {
-    uint32_t                        number;
-    uint32_t                        generation;
-    uint64_t                        mark;      /* of the address, for
-                                                  kvr_name_due() */
-    ngx_str_t                       id;
-    ngx_str_t                       address;
-} ngx_http_kv_router_named_t;
-
-
 /*
  * The routable holders of a zone, copied when the fleet's version changes.
  * Never changed once it is made, but for the speeds; a request that uses it
@@ -65,8 +53,11 @@ typedef struct ngx_http_kv_router_fleet_s {
     ngx_http_kv_router_holder_t    *holders;
     uint32_t                       *by_holder; /* index + 1; 0: none */
     uint32_t                        engines;   /* kinds, a bit for each */
-    ngx_uint_t                      nnamed;
-    ngx_http_kv_router_named_t     *named;     /* resolved or not */
+    ngx_array_t                     named;     /* holders, one for each worker
+                                                  whose address has a host
+                                                  name, resolved or not: its
+                                                  worker, number, generation,
+                                                  id, address with the name */
 } ngx_http_kv_router_fleet_t;
 
 /* the current one, with a reference taken; NULL when out of memory */

@@ -297,7 +297,7 @@ kvr_health_begin(kvr_health_t *h, uint32_t generation, uint64_t now_ms)
 
     kvr_put64(&h->away, none);
     kvr_put64(&h->checks, none);
-    kvr_put64(&h->due, none);
+    kvr_put64(&h->due.at_ms, 0);
     kvr_put64(&h->circuit, none);
 
     kvr_health_since(h, generation, now_ms);
@@ -528,13 +528,8 @@ bool
 kvr_health_due(kvr_health_t *h, uint32_t generation, uint64_t now_ms,
     uint64_t next_ms)
 {
-    uint64_t  is;
-
-    is = kvr_health_own(&h->due, generation);
-
-    return kvr_health_ms(is) <= now_ms
-           && kvr_health_change(&h->due, &is,
-                                kvr_health_word(next_ms, 0, generation));
+    return kvr_due_take(&h->due, generation, now_ms, next_ms - now_ms,
+                        UINT64_MAX);
 }
 
 

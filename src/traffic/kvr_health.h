@@ -16,7 +16,7 @@
  * follows fails, the wait is fail_timeout again, not twice as long as before.
  *
  * A worker has one record, beside the fleet, found by the worker's number.
- * Its state is four words, each of which stands for itself and is changed by
+ * Its state is words, each of which stands for itself and is changed by
  * compare-and-exchange, without a lock, by any process:
  *
  *     circuit   time (40) │ failures (10) │ level (4) │ phase (2) │ tag (8)
@@ -27,7 +27,6 @@
  *     away      time (40) │ … │ tag: until when the worker wants no requests
  *     checks    time (40) │ in a row (15) │ down (1) │ tag: active checks; the
  *               time is that of the last answer
- *     due       time (40) │ … │ tag: of the next active check
  *
  * Times are monotonic milliseconds.  The tag is the end of the generation of
  * the worker that the word is about: a word with another tag counts as zero,
@@ -45,6 +44,7 @@
 
 
 #include "../kvr.h"
+#include "kvr_due.h"
 
 
 #define KVR_FAILS_MAX        1000        /* of max_fails: 10 bits hold it */
@@ -109,9 +109,9 @@ typedef struct {
     uint64_t               since;
     uint64_t               away;
     uint64_t               checks;
-    uint64_t               due;
+    kvr_due_t              due;         /* the next active check */
     kvr_health_counters_t  counters;
-    uint64_t               pad[6];      /* whole cache lines */
+    uint64_t               pad[5];      /* whole cache lines */
 } kvr_health_t;
 
 

@@ -14,32 +14,14 @@
 bool
 kvr_name_due(kvr_name_t *n, uint64_t mark, uint64_t now_ms)
 {
-    uint64_t  due;
-
-    due = kvr_load64(&n->due_ms);
-
     /*
      * a late result for another name may have been written: then no more than
      * the time of a lookup is waited for
      */
 
-    if (now_ms < due && kvr_load64(&n->mark) == mark
-        && (kvr_load64(&n->found.mark) == mark
-            || due - now_ms <= KVR_NAME_LEASE_MS))
-    {
-        return false;
-    }
-
-    if (!__atomic_compare_exchange_n(&n->due_ms, &due,
-                                     now_ms + KVR_NAME_LEASE_MS, false,
-                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-    {
-        return false;
-    }
-
-    kvr_put64(&n->mark, mark);
-
-    return true;
+    return kvr_due_take(&n->due, mark, now_ms, KVR_NAME_LEASE_MS,
+                        kvr_load64(&n->found.mark) == mark
+                        ? UINT64_MAX : KVR_NAME_LEASE_MS);
 }
 
 
@@ -49,14 +31,14 @@ kvr_name_write(kvr_name_t *n, const kvr_name_found_t *found, uint64_t due_ms)
     uint32_t          seq;
     kvr_name_found_t  before;
 
-    if (kvr_load64(&n->mark) != found->mark) {
+    if (kvr_load64(&n->due.mark) != found->mark) {
         return false;
     }
 
     if (kvr_name_read(n, found->mark, &before)
         && memcmp(&before, found, sizeof(kvr_name_found_t)) == 0)
     {
-        kvr_put64(&n->due_ms, due_ms);
+        kvr_put64(&n->due.at_ms, due_ms);
         return false;
     }
 
@@ -69,7 +51,7 @@ kvr_name_write(kvr_name_t *n, const kvr_name_found_t *found, uint64_t due_ms)
 
     __atomic_store_n(&n->seq, seq + 1, __ATOMIC_RELEASE);
 
-    kvr_put64(&n->due_ms, due_ms);
+    kvr_put64(&n->due.at_ms, due_ms);
 
     return true;
 }

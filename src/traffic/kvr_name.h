@@ -20,7 +20,7 @@
 #define KVR_NAME_H_INCLUDED
 
 
-#include "../core/kvr_words.h"
+#include "kvr_due.h"
 
 
 #define KVR_NAME_LEASE_MS    60000  /* a lookup must be over before */
@@ -40,9 +40,7 @@ typedef struct {
 
 /* The record; all zero is a valid beginning. */
 typedef struct {
-    uint64_t          due_ms;           /* monotonic: of the next lookup */
-    uint64_t          mark;             /* of the name that the last lookup
-                                           was for */
+    kvr_due_t         due;              /* the next lookup */
     uint32_t          seq;              /* odd: being written */
     uint32_t          pad;
     kvr_name_found_t  found;

@@ -20,29 +20,8 @@ static const char  *kvr_rungs_names[KVR_RUNGS_MAX] = {
 bool
 kvr_rungs_due(kvr_rungs_t *r, uint64_t mark, uint64_t now_ms)
 {
-    uint64_t  due;
-
-    due = kvr_load64(&r->due_ms);
-
-    if (now_ms < due && kvr_load64(&r->mark) == mark) {
-        return false;
-    }
-
-    if (!__atomic_compare_exchange_n(&r->due_ms, &due,
-                                     now_ms + KVR_RUNGS_LEASE_MS, false,
-                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-    {
-        return false;
-    }
-
-    /*
-     * a process that looks between the exchange and this store may probe the
-     * worker as well, which does no harm
-     */
-
-    kvr_put64(&r->mark, mark);
-
-    return true;
+    return kvr_due_take(&r->due, mark, now_ms, KVR_RUNGS_LEASE_MS,
+                        UINT64_MAX);
 }
 
 
@@ -67,7 +46,7 @@ kvr_rungs_write(kvr_rungs_t *r, uint32_t generation,
     __atomic_store_n(&r->seq, seq + 1, __ATOMIC_RELEASE);
 
     kvr_put32(&r->failed, 0);
-    kvr_put64(&r->due_ms, now_ms + KVR_RUNGS_AGAIN_MS);
+    kvr_put64(&r->due.at_ms, now_ms + KVR_RUNGS_AGAIN_MS);
 }
 
 
@@ -88,7 +67,7 @@ kvr_rungs_failed(kvr_rungs_t *r, uint64_t now_ms)
     n = (n == UINT32_MAX) ? n : n + 1;
 
     kvr_put32(&r->failed, n);
-    kvr_put64(&r->due_ms, now_ms + delay);
+    kvr_put64(&r->due.at_ms, now_ms + delay);
 
     return n;
 }
@@ -141,7 +120,7 @@ kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms)
         return;
     }
 
-    kvr_put64(&r->due_ms, now_ms);
+    kvr_put64(&r->due.at_ms, now_ms);
 }
 
 

@@ -22,7 +22,7 @@
 #define KVR_RUNGS_H_INCLUDED
 
 
-#include "../core/kvr_words.h"
+#include "kvr_due.h"
 
 
 /* Bits of kvr_rungs_found_t.rungs. */
@@ -58,10 +58,9 @@ typedef struct {
 
 /* The record; all zero is a valid beginning. */
 typedef struct {
-    uint64_t           due_ms;          /* monotonic: of the next probe */
+    kvr_due_t          due;             /* the next probe, with the mark of
+                                           the engine's run */
     uint64_t           doubt_ms;        /* of the last kvr_rungs_doubt() */
-    uint64_t           mark;            /* of the engine's run that the last
-                                           probe was for */
     uint32_t           seq;             /* odd: being written */
     uint32_t           generation;      /* of the worker that it is about */
     kvr_rungs_found_t  found;           /* 8-byte words: see kvr_words.h */
