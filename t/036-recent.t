@@ -11,10 +11,6 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
         router = require("resty.kv_router").new("main", {
             tokenizer = "none", policy = "round_robin",
         })
-
-        weighing = require("resty.kv_router").new("main", {
-            tokenizer = "none", policy = "lmetric", explain = true,
-        })
     }
 
     upstream engines {
@@ -36,13 +32,6 @@ _EOC_
 
     location /status {
         kv_router_status  main;
-    }
-
-    location /weighing/v1/ {
-        access_by_lua_block  { weighing:access() }
-        proxy_pass           http://engines/;
-        proxy_http_version   1.1;
-        proxy_set_header     Connection "";
     }
 
     location /v1/ {
@@ -117,22 +106,13 @@ __DATA__
                         " ", #d.candidates, " ", d.candidates_total, " ",
                         d.policy, " ", d.best.overlap, " ", d.overlap_tokens,
                         " ", d.model, " ", d.session == list[1].session, " ",
-                        d.by, " ", d.first_byte_ms > 0, " ",
-                        d.candidates[2].cost)
+                        d.by, " ", d.first_byte_ms > 0)
             end
 
             ngx.say("they take turns: ", list[1].worker ~= list[2].worker
                                          and list[1].worker == list[3].worker)
             ngx.say("in time: ", list[1].time_ms >= list[3].time_ms
                                  and list[3].time_ms > 1e12)
-
-            assert(prompt(5, 1, "/weighing/v1/completions",
-                          "x-kv-explain: 1\r\n").status == 200)
-
-            local told = part("decisions").decisions[1].candidates
-
-            ngx.say("costs of the one that is explained: ",
-                    type(told[1].cost), " ", type(told[2].cost))
 
             ask("DELETE", "/kv/workers/a")
 
@@ -147,16 +127,15 @@ __DATA__
 
                 return gone > 0
             end)
-            ngx.say(gone < 4 and "a worker that is gone has no name")
+            ngx.say(gone < 3 and "a worker that is gone has no name")
 --- response_body
 load: none
 3 decisions
-32 true 2 2 round_robin 0 0 m true policy true nil
-28 true 2 2 round_robin 0 0 m true policy true nil
-24 true 2 2 round_robin 0 0 m true policy true nil
+32 true 2 2 round_robin 0 0 m true policy true
+28 true 2 2 round_robin 0 0 m true policy true
+24 true 2 2 round_robin 0 0 m true policy true
 they take turns: true
 in time: true
-costs of the one that is explained: number number
 a worker that is gone has no name
 --- no_error_log
 [error]

@@ -42,7 +42,7 @@ our $Workers = zone_workers(2);
 
 our $Router = <<'_EOC_';
     init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none", explain = true,
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
             policy_conf = { churn = 0 } })
     }
 _EOC_
@@ -136,7 +136,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 69;
+plan tests => repeat_each() * 57;
 
 run_tests();
 
@@ -190,7 +190,6 @@ w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, stored 3, userdata: NULL
 
             for _ = 1, 5 do
                 ask("POST", "/kv/route", prompt(1, 40))
-                ask("POST", "/bare/route", prompt(1, 40))
             end
 
             local after = client.stats().requests
@@ -271,33 +270,15 @@ short: 2 candidates, chosen one
 
 
 
-=== TEST 5: where no policy is asked, the candidates are told
+=== TEST 5: where no policy is asked, it is said how to ask one
 --- script
-            client.cache("w1", client.tokens(1, 8))
-
-            local e = decode(ask("POST", "/bare/route", prompt(1, 18)).body)
-
-            ngx.say(e.reason)
-            ngx.say("policy ", tostring(e.policy), ", chosen ",
-                    tostring(e.chosen), ", retries ", #e.retries)
-
-            for _, c in ipairs(e.candidates) do
-                ngx.say(c.worker_id, ": ", c.overlap.device, ", cost ",
-                        tostring(c.cost))
-            end
-
-            client.tell("no prompt", "POST", "/bare/route", "[")
+            client.tell("no policy", "POST", "/bare/route", prompt(1, 18))
             client.tell("GET", "GET", "/bare/route")
             client.tell("GET", "GET", "/kv/route")
---- response_body_like eval
-qr/^no policy here: access_by_lua_block \{ router:api\(\) \} in this location asks it
-policy userdata: NULL, chosen userdata: NULL, retries 0
-w1: 2, cost userdata: NULL
-w2: 0, cost userdata: NULL
-no prompt: 200 .*"reason":"bad_body".*
-GET: 405 \{"error":"\\"route\\" is called by POST, not by GET"\}
-GET: 405 \{"error":"\\"route\\" is called by POST, not by GET"\}
-$/
+--- response_body
+no policy: 404 {"error":"\"route\" asks the policy of a router, and none is here: write \"access_by_lua_block { router:api() }\" in this location"}
+GET: 405 {"error":"\"route\" is called by POST, not by GET"}
+GET: 405 {"error":"\"route\" is called by POST, not by GET"}
 --- no_error_log
 [error]
 
@@ -309,15 +290,11 @@ $/
 --- script
             ask("DELETE", "/kv/workers/w1")
 
-            for _, path in ipairs { "/kv/route", "/bare/route" } do
-                local a = client.show("POST", path, prompt(1, 8))
+            local a = client.show("POST", "/kv/route", prompt(1, 8))
 
-                ngx.say("retry after ", a.headers["retry-after"])
-            end
+            ngx.say("retry after ", a.headers["retry-after"])
 --- response_body
 POST /kv/route: 503 {"error":"no worker"}
-retry after 1
-POST /bare/route: 503 {"error":"no worker"}
 retry after 1
 --- no_error_log
 [error]
@@ -363,89 +340,7 @@ next: true, of the session: true
 
 
 
-=== TEST 8: a header says it of a request that is routed
---- script
-            client.cache("w1", client.tokens(1, 8))
-            client.cache("w2", client.tokens(1, 12))
-
-            local costs = {}
-
-            for _, c in ipairs(decode(ask("POST", "/kv/route", prompt(1, 18))
-                                      .body).candidates)
-            do
-                costs[c.worker_id] = c.cost
-            end
-
-            local a = ask("POST", "/v1/completions", prompt(1, 18),
-                          "x-kv-explain: 1\r\n")
-
-            ngx.say(a.headers["x-kv-explain"])
-
-            -- what POST /route says
-            local told = decode(a.headers["x-kv-explain"])
-
-            ngx.say(told.cost == costs.w2, " ", told.top[1][5] == costs.w2,
-                    " ", told.top[2][5] == costs.w1)
-            ngx.say("another: ", tostring(ask("POST", "/v1/completions", prompt(1, 18),
-                    "x-kv-explain: 0\r\n").headers["x-kv-explain"]))
-            ngx.say("none: ", tostring(ask("POST", "/v1/completions", prompt(1, 18)).
-                                       headers["x-kv-explain"]))
---- response_body
-{"worker":"w2","rank":0,"policy":"kv_cost","reason":"overlap","tokens_by":"ids","confidence":"EXTERNAL","cost":16,"route":"completions_ids","trust":"shadow","echoes":[0,0],"overlap":3,"best":3,"blocks":4,"candidates":2,"top":[["w2",0,3,0,16,"EXTERNAL"],["w1",0,2,0,24,"EXTERNAL"]]}
-true true true
-another: nil
-none: nil
---- no_error_log
-[error]
-
-
-
-=== TEST 9: only who may has it
---- http_config
-    init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none",
-            explain = function()
-                if ngx.var.http_x_who == "nobody" then
-                    error("nobody asks")
-                end
-
-                return ngx.var.http_x_who == "me"
-            end,
-            policy = { name = "a \"name\"\n", pick = function()
-                return 1, nil, ("\"\\\1\255"):rep(500)
-            end, explain = function(self, ctx)
-                return { 0 / 0, -1234567890123456789 }
-            end } })
-    }
---- script
-            for _, who in ipairs { "me", "you", "nobody" } do
-                local a = ask("POST", "/v1/completions", prompt(1, 18),
-                              "x-kv-explain: 1\r\nx-who: " .. who .. "\r\n")
-                local text = a.headers["x-kv-explain"]
-
-                ngx.say(who, ": ", a.status, " ", text and #text < 1536
-                        and decode(text).worker or text)
-
-                if who == "me" then
-                    local told = decode(text)
-
-                    ngx.say(told.cost == ngx.null, " ", told.confidence, " ",
-                            told.top[2][5])
-                end
-            end
---- response_body
-me: 200 w1
-true UNKNOWN -1.23457e+18
-you: 200 nil
-nobody: 200 nil
---- error_log
-nobody asks
---- no_error_log
-[alert]
-
-
-
-=== TEST 10: what an engine had cached is counted beside what was predicted
+=== TEST 8: what an engine had cached is counted beside what was predicted
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
@@ -491,7 +386,7 @@ in its cache of
 
 
 
-=== TEST 11: hashes that never match are told, and when they match again
+=== TEST 9: hashes that never match are told, and when they match again
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
@@ -530,7 +425,7 @@ agrees with what is known
 
 
 
-=== TEST 12: so are blocks that are not there
+=== TEST 10: so are blocks that are not there
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
@@ -555,7 +450,7 @@ worker "w1" has nothing in its cache of the blocks that are known here
 
 
 
-=== TEST 13: an answer that went through a file is not read, and does no harm
+=== TEST 11: an answer that went through a file is not read, and does no harm
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 
@@ -594,7 +489,7 @@ load: none
 
 
 
-=== TEST 14: when all are full, nobody would be chosen just now
+=== TEST 12: when all are full, nobody would be chosen just now
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 max_active=1;
 --- script
@@ -607,19 +502,17 @@ load: none
             sock:receive(2)
 
             client.show("POST", "/kv/route", body)
-            client.show("POST", "/bare/route", body)
             sock:close()
             client.idle()
 --- response_body
 POST /kv/route: 503 {"error":"all workers have their max_active requests"}
-POST /bare/route: 503 {"error":"all workers have their max_active requests"}
 load: none
 --- no_error_log
 [error]
 
 
 
-=== TEST 15: several processes say it once
+=== TEST 13: several processes say it once
 --- workers: 3
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
@@ -644,7 +537,7 @@ worker "w1" has nothing in its cache
 
 
 
-=== TEST 16: a lookup that ends at the maximum number of runs says so
+=== TEST 14: a lookup that ends at the maximum number of runs says so
 --- script
             local tokens = client.tokens(1, 4 * 4200)
             local hashes = decode(ask("POST", "/kv/hash", '{"tokens":'
@@ -675,11 +568,6 @@ worker "w1" has nothing in its cache
                     ", cut ", tostring(e.cut))
             ngx.say("counted: ", client.stats().index.lookups_cut)
 
-            e = decode(ask("POST", "/v1/completions", '{"prompt":' .. tokens
-                           .. "}", "x-kv-explain: 1\r\n")
-                       .headers["x-kv-explain"])
-            ngx.say("x-kv-explain: cut ", tostring(e.cut))
-
             local function query(call, body)
                 local a = decode(ask("POST", "/kv/" .. call, body).body)
 
@@ -708,7 +596,6 @@ worker "w1" has nothing in its cache
 1200
 4200 blocks, best 4096, cut true
 counted: 1
-x-kv-explain: cut true
 query: 4096, cut true
 query_by_hash: 4096, cut true
 find_matches: cut true
@@ -716,7 +603,7 @@ a short prompt: cut false
 
 
 
-=== TEST 17: who asks for full reports makes the worker's view an upper bound
+=== TEST 15: who asks for full reports makes the worker's view an upper bound
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
@@ -760,39 +647,3 @@ full: upper_bounds
 a later request: upper_bounds
 cleared: as_held
 in sampling_params: upper_bounds
-
-
-
-=== TEST 18: a worker that was out has no cost, if a retry goes there
---- http_config
-    kv_router_health  main max_fails=1 fail_timeout=600s;
---- script
-            -- each fails in its turn: the second time no other one is well
-            local function fails(number)
-                return ask("POST", "/v1/one_fails", prompt(1, 18),
-                           "x-kv-explain: 1\r\nx-fails: " .. number .. "\r\n")
-                       .headers["x-kv-explain"]
-            end
-
-            -- of workers with the same load any one is chosen
-            local first = "w1"
-            local again
-
-            for _ = 1, 100 do
-                again = decode(fails(first:sub(2)))
-
-                if again.reason == "retry" then
-                    break
-                end
-            end
-
-            ngx.say(again.reason, " ", again.worker ~= first, " ",
-                    type(again.cost))
-
-            local out = decode(fails(again.worker:sub(2)))
-
-            ngx.say(out.reason, " ", out.worker == first, " ",
-                    tostring(out.cost))
---- response_body
-retry true number
-retry true userdata: NULL

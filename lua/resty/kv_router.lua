@@ -83,7 +83,8 @@ local SETTINGS = {
     max_tries = { type = "number", default = 2, max = 100, integer = true },
     unknown_model = { type = "string", words = { "any", "404" } },
     pin = { type = "boolean", default = false },
-    explain = { default = false },
+    explain = { gone = "POST /route of the HTTP API has all candidates, and the "
+                       .. "variables have the decision" },
     queue = { type = "number", default = 0, max = 100000, integer = true },
     queue_timeout = { type = "number", default = 5, min = 0.01, max = 3600 },
     overload_status = { type = "number", default = 503, min = 400, max = 599,
@@ -207,10 +208,6 @@ end
 --                        has, see kv_router_zone)
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
---     explain            true: a request with the header x-kv-explain: 1 has
---                        the decision in that header of its response; or a
---                        function, called in the access phase, which says
---                        whether this one may (false)
 function _M.new(zone_name, opts)
     if type(zone_name) ~= "string" then
         error("bad argument #1 to 'new' (string expected, got "
@@ -226,11 +223,6 @@ function _M.new(zone_name, opts)
     local conf, err = checked(opts, SETTINGS)
     if not conf then
         not_made(zone_name, err)
-    end
-
-    if type(conf.explain) ~= "boolean" and type(conf.explain) ~= "function" then
-        not_made(zone_name, '"explain" must be a boolean or a function, not '
-                          .. type(conf.explain))
     end
 
     local chosen
@@ -260,7 +252,7 @@ function _M.new(zone_name, opts)
                           overload_status = conf.overload_status,
                           unserved = {}, nunserved = 0,
                           gate = admission.new(conf), pin = conf.pin,
-                          shows = conf.explain, requests = 0, texts = 0 }, mt)
+                          requests = 0, texts = 0 }, mt)
 end
 
 
@@ -514,8 +506,6 @@ local function choose(self, r, zone, req, found, given, why, started)
     local chosen = self.policy
     local ctx = context_of(found, req, given.params, random, started / 1e6,
                            self.max_tries + 1, self.name)
-    local shown = self.shows and explain.wanted(self.shows)
-    local costs = shown and explain.costs(chosen, ctx) or nil
     local list, k, reason, failed, plan, slow = decide(chosen, ctx)
 
     if slow then
@@ -536,10 +526,6 @@ local function choose(self, r, zone, req, found, given, why, started)
     -- behind one address there are several ranks: the engine is told which
     if rank then
         set_header("x-data-parallel-rank", rank)
-    end
-
-    if shown then
-        lib.show(r, zone, costs)
     end
 
     return plan or true

@@ -421,13 +421,6 @@ int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
 
-/*
- * access, after a reservation: the response has the header x-kv-explain.
- * costs: one for each candidate, copied; NULL: the policy has none.
- */
-int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
-    const double *costs);
-
 /* A request was refused, NGX_HTTP_KV_ROUTER_…: counted. */
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 

@@ -400,7 +400,6 @@ ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
     if (kmcf->zones.nelts) {
         ngx_http_kv_router_attempt_init(cf);
         ngx_http_kv_router_filter_init();
-        ngx_http_kv_router_explain_init();
         ngx_http_kv_router_tell_mistakes(cf);
     }
 

@@ -163,7 +163,6 @@ struct ngx_http_kv_router_ctx_s {
     kvr_answer_t                    answer;        /* the search in it */
     int64_t                         cached_tokens; /* as the engine reported;
                                                       -1: not reported */
-    double                         *costs;         /* to be shown; NULL */
     uint64_t                        decision;      /* number of the record; 0:
                                                       none */
 
@@ -180,7 +179,6 @@ struct ngx_http_kv_router_ctx_s {
     unsigned                        dry:1;         /* nothing is counted */
     unsigned                        guess:1;       /* form is as the body
                                                       looks */
-    unsigned                        show:1;        /* in a header */
     unsigned                        usage_done:1;
     unsigned                        encoded:1;     /* the answer has a
                                                       Content-Encoding */

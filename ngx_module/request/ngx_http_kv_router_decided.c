@@ -8,8 +8,6 @@
 
 #include "ngx_http_kv_router_route.h"
 
-#include <math.h>
-
 
 static void ngx_http_kv_router_decided_options(ngx_http_kv_router_ctx_t *ctx,
     kvr_decision_t *d);
@@ -103,32 +101,6 @@ ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-void
-ngx_http_kv_router_decided_costs(ngx_http_kv_router_ctx_t *ctx)
-{
-    uint32_t          i, k;
-    kvr_decision_t   *d;
-    kvr_decisions_t  *all;
-
-    all = &ctx->zone->sh->decisions;
-    d = ctx->decision ? kvr_decisions_open(all, ctx->decision) : NULL;
-
-    if (d == NULL) {
-        return;
-    }
-
-    for (i = 0; i < KVR_DECISION_OPTIONS; i++) {
-        for (k = 0; k < ctx->match.n; k++) {
-            if (ctx->candidates[k].holder == d->options[i].holder) {
-                d->options[i].cost = ctx->costs[k];
-            }
-        }
-    }
-
-    kvr_decisions_close(all, ctx->decision);
-}
-
-
 /* The chosen candidate, and behind it those with the most overlap. */
 
 static void
@@ -180,7 +152,6 @@ ngx_http_kv_router_decided_option(const ngx_http_kv_router_candidate_t *c,
     o->active = (uint32_t) c->active_requests;
     o->queued = (uint32_t) c->prefill_tokens;
     o->confidence = c->confidence;
-    o->cost = NAN;
 }
 
 

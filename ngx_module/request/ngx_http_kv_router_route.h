@@ -240,7 +240,6 @@ ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
 
 void ngx_http_kv_router_filter_init(void);
-void ngx_http_kv_router_explain_init(void);
 ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
 
 
@@ -252,11 +251,10 @@ void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
 
 /*
  * Keeps the decision, and the prefixes of its prompt, for the status page; and
- * adds to what was kept: the first byte has come, ctx->costs are known.
+ * adds to what was kept: the first byte has come.
  */
 void ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx);
-void ngx_http_kv_router_decided_costs(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
 

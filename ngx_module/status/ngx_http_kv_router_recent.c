@@ -165,11 +165,6 @@ ngx_http_kv_router_option_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_u64(g, "load", o->active);
     ngx_http_kv_router_gen_u64(g, "prefill_tokens", o->queued);
 
-    if (isfinite(o->cost)) {
-        ngx_http_kv_router_gen_key(g, "cost");
-        yajl_gen_double(g, o->cost);
-    }
-
     yajl_gen_map_close(g);
 }
 

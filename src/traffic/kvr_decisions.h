@@ -41,7 +41,6 @@ typedef struct {
     uint32_t    active;                 /* requests */
     uint32_t    queued;                 /* tokens, not yet prefilled */
     uint32_t    confidence;             /* kvr_confidence_t */
-    double      cost;                   /* by the policy; NAN: not told */
 } kvr_decision_option_t;
 
 

@@ -92,7 +92,7 @@ def ask(at, request):
     connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=600)
     began = time.monotonic()
     connection.request("POST", COMPLETIONS, json.dumps(body), {
-        "Content-Type": "application/json", "x-kv-explain": "1"})
+        "Content-Type": "application/json"})
     response = connection.getresponse()
     first, lines = None, []
     for line in response:
@@ -100,8 +100,8 @@ def ask(at, request):
         lines.append(line)
     end = time.monotonic()
     connection.close()
-    answer = fleet.Answer(MODEL, body, response.status, json.loads(
-        response.headers.get("x-kv-explain") or "null"), b"".join(lines))
+    answer = fleet.Answer(MODEL, body, response.status, fleet.stage.decision(
+        response.headers.get("x-decided")), b"".join(lines))
     if answer.status != 200:
         return answer, None
     said = [token for line in lines if line.startswith(b"data: {")

@@ -260,7 +260,7 @@ class Fleet(stage.Stage):
             f"    {name}_temp_path {name};\n" for name in TEMP_PATHS)
             + f'    lua_package_path "{ROOT}/lua/?.lua;;";\n')
         put(r'policy = "kv_cost",',
-            'policy = "kv_cost", explain = true, pin = true, '
+            'policy = "kv_cost", pin = true, '
             'tokenizer_timeout = 10,'
             + ' tokenizer = "local",' * bool(self.model.by_model))
         if self.model.by_model:
@@ -271,8 +271,9 @@ class Fleet(stage.Stage):
         # vLLM and SGLang have a path of their own each, for token ids
         put(r"location /v1/ ", "location ~ ^/(v1/|inference/|generate) ")
         # as the documentation says of adapters, from a header here
-        put(r"router:access\(\)",
-            "router:access { lora_name = ngx.var.http_x_lora }")
+        put(r"\{ router:access\(\) \}",
+            "{ router:access { lora_name = ngx.var.http_x_lora } }\n"
+            + stage.DECIDED)
         (self.directory / "nginx.conf").write_text(text)
 
     # ------------------------------------------------------------- requests
@@ -288,11 +289,11 @@ class Fleet(stage.Stage):
 
     def explained(self, method, path, body, headers=None):
         """A request through nginx: the answer's status, what the router
-        explains, the answer's type and its bytes."""
+        decided, the answer's type and its bytes."""
         status, head, data = exchange(
             self.port, method, path, body,
-            {"x-kv-explain": "1", **(headers or {})})
-        return (status, json.loads(head.get("x-kv-explain") or "null"),
+            headers or {})
+        return (status, stage.decision(head.get("x-decided")),
                 (head.get("Content-Type") or "").partition(";")[0], data)
 
     def wait_served(self, worker):

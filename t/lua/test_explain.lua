@@ -144,9 +144,9 @@ end
 
 -- ---- the router -------------------------------------------------------------
 
-raises('"explain" must be a boolean or a function, not string',
-       "who may have the header is said by true or a function", kv.new, "main",
-       { explain = "yes" })
+raises('the setting "explain" was removed: POST /route of the HTTP API',
+       "a header with it is gone, and what has it is told", kv.new, "main",
+       { explain = true })
 
 local function asked(method, uri)
     fake.ngx.req.get_method = function() return method end
@@ -175,12 +175,6 @@ fake.printed = ""
 explain.answer(nil, "no memory")
 is(fake.ngx.status .. " " .. fake.printed, '500 {"error":"no memory"}\n',
    "what else fails is an error")
-
-is(explain.wanted(true), false, "who doesn't ask has no header")
-fake.vars.http_x_kv_explain = "1"
-is(explain.wanted(true), true, "who asks has")
-is(explain.wanted(function() return nil end), false, "unless that is refused")
-is(explain.wanted(raise), false, "or fails")
 
 
 tap.done()

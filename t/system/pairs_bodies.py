@@ -88,8 +88,6 @@ class Ordinary:
             headers["x-session-id"] = str(self.rng.randrange(SESSIONS))
             if self.rng.random() < 0.3:
                 headers["x-session-final"] = "1"
-        if self.rng.random() < 0.3:
-            headers["x-kv-explain"] = "1"
         return headers
 
     def _ids(self):
@@ -162,8 +160,6 @@ def hostile(rng, count):
         path, body, headers = kinds[number % len(kinds)](rng)
         if rng.random() < 0.5:
             headers = {**headers, **rng.choice(HEADERS)}
-        if rng.random() < 0.3:
-            headers = {**headers, "x-kv-explain": "1"}
         yield path, body, headers
 
 

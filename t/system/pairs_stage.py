@@ -257,7 +257,7 @@ class Stage(stage.Stage):
             yield (f"{{ policy = '{name}', policy_conf = {conf}, "
                    f"tokenizer = '{tokenizer}', tokenizer_timeout = 2, "
                    "queue = 20, queue_timeout = 1, max_tries = 3, "
-                   "pin = true, explain = true }")
+                   "pin = true }")
 
     # ------------------------------------------------------------- processes
 

@@ -49,6 +49,19 @@ SPOILT = (r'\[error\] .*kv_router zone "\w+": (worker "[^"]+"(:| is down| finds'
           r" worker|no event of worker|nothing was heard of|process"
           r" \d+ hangs)")
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
+# a location's: its answers have what was decided, for decision()
+DECIDED = ('add_header x-decided "$kv_router_worker $kv_router_rank '
+           "$kv_router_overlap_blocks $kv_router_confidence "
+           '$kv_router_tokens_by $kv_router_reason" always;')
+
+
+def decision(header):
+    """What was decided, by an answer's header; None: nothing was."""
+    worker, rank, overlap, confidence, rung, reason = (header or " " * 5
+                                                       ).split(" ", 5)
+    return worker and {"worker": worker, "rank": int(rank),
+                       "overlap": int(overlap), "confidence": confidence,
+                       "tokens_by": rung, "reason": reason} or None
 
 
 class Stage:

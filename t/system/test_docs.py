@@ -682,7 +682,7 @@ def names_are_documented():
                           r"ngx_http_kv_router_gone", sources))
     assert gone, "the directives that are gone"
     for name in gone:
-        assert f"| `{name}` |" in section("Names that changed"), name
+        assert f"| `{name}` |" in section("Renamed and removed"), name
         assert f'"{name}"' in changes, name
     names -= gone
     assert len(names) > 14, names

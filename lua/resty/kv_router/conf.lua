@@ -65,8 +65,10 @@ end
 local function unknown(name, specs)
     local names = {}
 
-    for known in pairs(specs) do
-        names[#names + 1] = known
+    for known, spec in pairs(specs) do
+        if not spec.gone then
+            names[#names + 1] = known
+        end
     end
 
     return 'unknown setting "' .. tostring(name) .. '"'
@@ -80,7 +82,7 @@ end
 --
 -- specs: name -> { type = "number" | "boolean" | "string" | ... (any), default,
 -- for numbers min (0), max (1e9), integer (false), and for strings words, a list
--- of those that can be given }
+-- of those that can be given }; or { gone = what takes its place }
 function _M.check(given, specs, base)
     if given ~= nil and type(given) ~= "table" then
         return nil, "a table is expected, not " .. type(given)
@@ -101,6 +103,10 @@ function _M.check(given, specs, base)
 
         if not spec then
             return nil, unknown(name, specs)
+        end
+
+        if spec.gone then
+            return nil, 'the setting "' .. name .. '" was removed: ' .. spec.gone
         end
 
         local checked, err = value(name, v, spec)

@@ -1,27 +1,22 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- How a request would be routed, for people: router:explain(), POST /route of
--- the API, and who may ask for the header x-kv-explain.
+-- How a request would be routed, for people: router:explain() and POST /route
+-- of the API.
 
 
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
-local limited = require "resty.kv_router.log".limited
-local log = require "resty.kv_router.log"
 local policy = require "resty.kv_router.policy"
 
-local ERR = ngx.ERR
 local ffi_new = ffi.new
 local find = string.find
 local gsub = string.gsub
 local get_method = ngx.req.get_method
 local ngx = ngx
 local ngx_exit = ngx.exit
-local pcall = pcall
 local print = ngx.print
 local rawget = rawget
 local tonumber = tonumber
-local tostring = tostring
 local var = ngx.var
 
 
@@ -102,28 +97,6 @@ function _M.answer(text, err, none)
     print(text .. "\n")
 
     return ngx_exit(status)
-end
-
-
--- May this request have the header, and does it want it?  allow: true, or a
--- function that says so.
-function _M.wanted(allow)
-    if var.http_x_kv_explain ~= "1" then
-        return false
-    end
-
-    if allow == true then
-        return true
-    end
-
-    local ok, allowed = pcall(allow)
-
-    if not ok then
-        limited("explain", log.MINUTE, ERR,
-                '"explain" failed: ' .. tostring(allowed))
-    end
-
-    return ok and allowed and true or false
 end
 
 

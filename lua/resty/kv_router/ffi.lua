@@ -170,8 +170,6 @@ int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
-int ngx_http_kv_router_ffi_show(ngx_http_request_t *r, void *zone,
-    const double *costs);
 void ngx_http_kv_router_ffi_refused(void *zone, uint32_t why);
 int ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
@@ -635,13 +633,6 @@ function _M.explain(r, zone, policy, why, reason, order, n, prefill, costs)
     text_out[0] = nil
 
     return text
-end
-
-
--- The response to the request, which was reserved, is to have x-kv-explain.
--- costs: by candidate, doubles from 0, or nil.
-function _M.show(r, zone, costs)
-    return C.ngx_http_kv_router_ffi_show(r, zone, costs) == OK
 end
 
 
