@@ -112,7 +112,6 @@ side_open(side_t *s)
     worker.weight = 1000;
 
     conf.counting = true;
-    conf.groups = true;
     conf.blocks = REMEMBER;
 
     if (kvr_router_format(s->zone, ZONE, &kinds[0].params, why) != KVR_OK

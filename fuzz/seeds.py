@@ -251,12 +251,13 @@ def record(handle, parent, *local, copies=(1, 0, 0, 0), flags=0, why=0,
 def states():
     """Events, parts of snapshots and of saved state; see fuzz_engine.c."""
     def part(rank, groups, *blocks):
-        return msgpack.packb(["kve3", rank, groups, b"".join(blocks)])
+        return msgpack.packb(["kve4", rank, groups, b"".join(blocks)])
 
     chain = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
                            ["r", 0, 0, words(2)]])
     spans = msgpack.packb([["s", 1, 1, None, words(7), words(1, 2)]])
-    groups = b"\1\0\0\0\2\0\0\0\0\3\0\0\0\1\4\0\0\0"
+    groups = (b"\1\0\0\0\2\0\0\0\0\0\0\0\0\xff"
+              b"\3\0\0\0\1\4\0\0\0\0\0\0\0\xff")
     classed = msgpack.packb(["kve4", 0, (
         b"\0\0\0\0\1\4\0\0\0\0\0\0\0\xff"
         b"\1\0\0\0\3\4\0\0\0\11\0\0\0\0"),
@@ -270,7 +271,7 @@ def states():
              part(1, b"", record(7, 0, 1, 2, copies=(0, 65535, 0, 0), seed=5)),
              part(2, b"", record(20, 0, flags=2, why=4),
                   record(21, 20, flags=3, why=1)),
-             part(3, b"\0" * 4 + b"\1" + b"\0" * 4)]
+             part(3, b"\0" * 4 + b"\1" + b"\0" * 8 + b"\xff")]
     later = [msgpack.packb([1.5, batch, rank])
              for rank, batch in enumerate(ENGINE_EVENTS)]
     later += [msgpack.packb([1.5, [
@@ -401,11 +402,11 @@ def relays():
         return answer(b"$%d\r\n%s\r\n" % (len(data), data))
 
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)]])
-    state = msgpack.packb(["kve3", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
-    lines = [b"kv-relay 1 0 0\nsource 0 1\nranks 0 1\nlast 5 77 1 - \n",
-             b"kv-relay 1 64 1\nsource 0 1\nranks 0 3\n"
+    state = msgpack.packb(["kve4", 0, b"", record(1, 0, 4, copies=(3, 0, 0, 0))])
+    lines = [b"kv-relay 2 0 0\nsource 0 1\nlast 5 77 1 - \n",
+             b"kv-relay 2 64 1\nsource 0 1\n"
              b"last 5 0 0 -one an offloaded block was lost\n"
-             b"source 1 2\nranks 0 2\nlast 6 7 2 - \n"]
+             b"source 1 2\nlast 6 7 2 - \n"]
     entry = msgpack.packb(["kvr1", "w", EPOCH, 8, True, 0,
                            msgpack.packb([["r", 0, 0, words(3)]]), 6])
     for epoch, line in ((b"%d" % EPOCH, lines[0]), (b"%d" % EPOCH, lines[1]),

@@ -80,7 +80,6 @@ kvr_relay_mirror_init(kvr_relay_mirror_t *m, const kvr_relay_options_t *o,
     }
 
     engine.counting = o->refcount;
-    engine.groups = o->groups;
     m->hybrid = o->hybrid;
     engine.blocks = (uint32_t) kvr_min(o->memory / 2 / KVR_RELAY_REMEMBER,
                                        UINT32_MAX / 2);

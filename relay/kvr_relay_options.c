@@ -50,7 +50,9 @@ static int kvr_relay_option_list(const kvr_relay_option_t *option,
 static void kvr_relay_list_free(kvr_relay_list_t *list);
 static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
+static int kvr_relay_option_retired(const char *name, size_t len);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
+static char *kvr_relay_option_env(const char *option);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
 static int kvr_relay_options_redis(kvr_relay_options_t *o);
 static bool kvr_relay_options_address(const char *text);
@@ -132,10 +134,6 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "salted", "on|off", KVR_RELAY_SWITCH, at(salted), 0, 0,
       "the engine runs with cache salts (off)" },
 
-    { "groups", "on|off", KVR_RELAY_SWITCH, at(groups), 0, 0,
-      "pass the engine's KV cache groups on; off while routers listen that\n"
-      "are older than this relay: views of hybrid models are BOUND (on)" },
-
     { "hybrid", "on|off", KVR_RELAY_SWITCH, at(hybrid), 0, 0,
       "the model has layers of which the engine publishes nothing, as\n"
       "SGLang's hybrid models have: the view is BOUND (off)" },
@@ -198,8 +196,21 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
 #undef at
 
 
+/* Options that went, in this version, and what takes their place. */
+
+static const struct {
+    const char  *name;
+    const char  *why;
+} kvr_relay_retired[] = {
+
+    { "groups", "is removed: KV cache groups are always passed on" }
+};
+
+
 #define KVR_RELAY_OPTIONS                                                     \
     (sizeof(kvr_relay_options) / sizeof(kvr_relay_options[0]))
+#define KVR_RELAY_RETIRED                                                     \
+    (sizeof(kvr_relay_retired) / sizeof(kvr_relay_retired[0]))
 
 
 int
@@ -220,7 +231,6 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->trtllm_interval = 100;
     o->block_size = 16;
     o->refcount = true;
-    o->groups = true;
     o->address = "";
     o->model = "";
     o->role = "both";
@@ -270,6 +280,11 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
 
         if (k == KVR_RELAY_OPTIONS) {
 
+            code = kvr_relay_option_retired(name + 2, len);
+            if (code >= 0) {
+                return code;
+            }
+
             if (strspn(name, KVR_RELAY_NAME) >= len + 2) {
                 fprintf(stderr, "kv-relay: %.*s there is no such option; see "
                         "--help\n", (int) len + 2, name);
@@ -312,24 +327,41 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
 
 
 static int
+kvr_relay_option_retired(const char *name, size_t len)
+{
+    size_t  k;
+
+    for (k = 0; k < KVR_RELAY_RETIRED; k++) {
+        if (strlen(kvr_relay_retired[k].name) == len
+            && memcmp(kvr_relay_retired[k].name, name, len) == 0)
+        {
+            return kvr_relay_bad(kvr_relay_retired[k].name, "%s",
+                                 kvr_relay_retired[k].why);
+        }
+    }
+
+    return -1;
+}
+
+
+static int
 kvr_relay_options_env(kvr_relay_options_t *o)
 {
     int      code;
-    char     name[KVR_RELAY_ENV_MAX], *value, *p;
+    char    *value;
     size_t   k;
 
-    for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
-
-        snprintf(name, sizeof(name), KVR_RELAY_ENV "%s",
-                 kvr_relay_options[k].name);
-
-        for (p = name; *p; p++) {
-            *p = *p == '-' ? '_' : (char) toupper((unsigned char) *p);
+    for (k = 0; k < KVR_RELAY_RETIRED; k++) {
+        if (kvr_relay_option_env(kvr_relay_retired[k].name) != NULL) {
+            return kvr_relay_bad(kvr_relay_retired[k].name, "%s",
+                                 kvr_relay_retired[k].why);
         }
+    }
 
-        value = getenv(name);
+    for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+        value = kvr_relay_option_env(kvr_relay_options[k].name);
 
-        if (value == NULL || *value == '\0') {
+        if (value == NULL) {
             continue;
         }
 
@@ -340,6 +372,25 @@ kvr_relay_options_env(kvr_relay_options_t *o)
     }
 
     return -1;
+}
+
+
+/* The value of the option in the environment, or NULL. */
+
+static char *
+kvr_relay_option_env(const char *option)
+{
+    char  name[KVR_RELAY_ENV_MAX], *value, *p;
+
+    snprintf(name, sizeof(name), KVR_RELAY_ENV "%s", option);
+
+    for (p = name; *p; p++) {
+        *p = *p == '-' ? '_' : (char) toupper((unsigned char) *p);
+    }
+
+    value = getenv(name);
+
+    return value == NULL || *value == '\0' ? NULL : value;
 }
 
 

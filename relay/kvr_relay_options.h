@@ -48,7 +48,6 @@ typedef struct {
     bool               eagle;
     bool               refcount;
     bool               salted;
-    bool               groups;          /* KV cache groups are passed on */
     bool               hybrid;          /* the engine publishes some of them */
     bool               spec_drop;
     uint32_t           attention_chunk; /* tokens; 0: none */

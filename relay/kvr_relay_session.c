@@ -405,13 +405,10 @@ kvr_relay_session_saw_snap(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
-    if (n[KVR_POINTER_VERSION] != KVR_POINTER_PLAIN
-        && n[KVR_POINTER_VERSION] != KVR_POINTER_GROUPS)
-    {
+    if (n[KVR_POINTER_VERSION] != KVR_SNAPSHOT_VERSION) {
         snprintf(why, sizeof(why), "the snapshot is of version %llu, and this "
-                 "relay reads %d and %d", (unsigned long long)
-                 n[KVR_POINTER_VERSION], KVR_POINTER_PLAIN,
-                 KVR_POINTER_GROUPS);
+                 "relay reads %d", (unsigned long long)
+                 n[KVR_POINTER_VERSION], KVR_SNAPSHOT_VERSION);
         kvr_relay_session_unloaded(r, why);
         return;
     }
@@ -506,6 +503,7 @@ static void
 kvr_relay_session_loaded(kvr_relay_t *r, void *data, const redisReply *reply)
 {
     bool                  good;
+    const char           *why;
     kvr_relay_session_t  *s;
 
     s = &r->session;
@@ -519,13 +517,14 @@ kvr_relay_session_loaded(kvr_relay_t *r, void *data, const redisReply *reply)
         return;
     }
 
+    why = "a part is broken";
     good = s->next < s->parts
            ? kvr_relay_mirror_load(&r->mirror, reply->str, reply->len)
            : kvr_relay_state_load(r, s->next - s->parts, reply->str,
-                                  reply->len);
+                                  reply->len, &why);
 
     if (!good) {
-        kvr_relay_session_unloaded(r, "a part is broken");
+        kvr_relay_session_unloaded(r, why);
         return;
     }
 

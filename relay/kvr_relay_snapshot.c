@@ -170,7 +170,6 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
 
     s = &r->snapshot;
     s->blocks = kvr_relay_mirror_blocks(&r->mirror);
-    s->groups = kvr_router_classed(&r->mirror.router) != 0;
 
     if (!kvr_relay_batch_init(&batch, kvr_relay_snapshot_full, &s->parts)) {
         return false;
@@ -384,8 +383,7 @@ kvr_relay_snapshot_point(kvr_relay_t *r)
     snprintf(number[2], 24, "%u", s->parts.n);
     snprintf(number[3], 24, "%u", s->state.n);
     snprintf(number[4], 24, "%llu", (unsigned long long) s->blocks);
-    snprintf(number[5], 24, "%u",
-             s->groups ? KVR_POINTER_GROUPS : KVR_POINTER_PLAIN);
+    snprintf(number[5], 24, "%d", KVR_SNAPSHOT_VERSION);
 
     n = 0;
     argv[n++] = "EVAL";

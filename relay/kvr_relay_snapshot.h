@@ -22,7 +22,6 @@ typedef struct {
     bool                base;
     bool                pointing;
     bool                complete;
-    bool                groups;         /* it has classes of KV cache groups */
     uint64_t            at_epoch;
     uint64_t            at_seq;
     uint64_t            blocks;

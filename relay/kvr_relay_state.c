@@ -9,29 +9,16 @@
 #include <stdlib.h>
 
 
-#define KVR_RELAY_STATE_LINE   256
-#define KVR_RELAY_STATE_WHY    120      /* bytes of a reason there */
-#define KVR_RELAY_STATE_RANKS  64       /* in a line of version 1 */
-
-
-typedef struct {
-    uint32_t             place;         /* that the lines are of */
-    /* the source at the same place with the same name, or NULL */
-    kvr_relay_source_t  *source;
-    bool                 mixed[KVR_RELAY_LIST_MAX];  /* by place: version 1 had
-                                           its blocks under another rank, or
-                                           another one's under its rank */
-} kvr_relay_state_loading_t;
+#define KVR_RELAY_STATE_VERSION  2
+#define KVR_RELAY_STATE_LINE     256
+#define KVR_RELAY_STATE_WHY      120    /* bytes of a reason there */
 
 
 static size_t kvr_relay_state_print(char *text, size_t size,
     const kvr_relay_t *r, const kvr_relay_source_t *s);
 static kvr_rc_t kvr_relay_state_put(void *data, const void *part, size_t len);
-static bool kvr_relay_state_line(kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, const char *line);
-static bool kvr_relay_state_ranks(const kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, uint32_t first, uint64_t bits);
-static void kvr_relay_state_anew(kvr_relay_source_t *s, const char *why);
+static bool kvr_relay_state_line(kvr_relay_t *r, kvr_relay_source_t **source,
+    const char *line, const char **why);
 static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
     uint32_t place);
 
@@ -45,11 +32,6 @@ static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
  *
  * the last one of those that have had a message, with the reason why whole is
  * 0.  The other parts are kvr_normalise_save()'s.
- *
- * Version 1, which is read, too, has 2 for a source that was whole since a
- * clear, and between the two lines the ranks that its engine had told of:
- *
- *     ranks word bits                  hexadecimal; those that have some
  */
 bool
 kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
@@ -66,7 +48,8 @@ kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
         return false;
     }
 
-    len = (size_t) sprintf(text, "kv-relay 2 %u %d\n", r->mirror.window,
+    len = (size_t) sprintf(text, "kv-relay %d %u %d\n",
+                           KVR_RELAY_STATE_VERSION, r->mirror.window,
                            kvr_relay_mirror_lacks(&r->mirror));
 
     for (i = 0; i < r->nsources; i++) {
@@ -116,18 +99,19 @@ kvr_relay_state_put(void *data, const void *part, size_t len)
 
 bool
 kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
-    size_t len)
+    size_t len, const char **why)
 {
-    char                        line[KVR_RELAY_STATE_LINE];
-    size_t                      n;
-    uint32_t                    i;
-    kvr_relay_state_loading_t   loading;
+    char                 line[KVR_RELAY_STATE_LINE];
+    size_t               n;
+    kvr_relay_source_t  *source;
+
+    *why = "a part is broken";
 
     if (part != 0) {
         return kvr_relay_mirror_load_state(&r->mirror, bytes, len);
     }
 
-    memset(&loading, 0, sizeof(kvr_relay_state_loading_t));
+    source = NULL;
 
     while (len != 0) {
         n = 0;
@@ -146,15 +130,8 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
         bytes += n + 1;
         len -= n + 1;
 
-        if (!kvr_relay_state_line(r, &loading, line)) {
+        if (!kvr_relay_state_line(r, &source, line, why)) {
             return false;
-        }
-    }
-
-    for (i = 0; i < r->nsources; i++) {
-        if (loading.mixed[i] && !r->sources[i].tailed) {
-            kvr_relay_state_anew(&r->sources[i], "an earlier version kept its "
-                                 "blocks under another rank");
         }
     }
 
@@ -162,25 +139,32 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
 }
 
 
+/* source: that of the lines which follow, or NULL: they are not of use. */
+
 static bool
-kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
-    const char *line)
+kvr_relay_state_line(kvr_relay_t *r, kvr_relay_source_t **source,
+    const char *line, const char **why)
 {
-    int                  whole, lacks, why;
+    int                  whole, lacks, reason;
     char                 epoch[KVR_RELAY_SGL_EPOCH + 1];
-    uint32_t             version, window, place, word;
+    uint32_t             version, window, place;
     kvr_relay_source_t  *s;
-    unsigned long long   seq, digest, endpoint, bits;
+    unsigned long long   seq, digest, endpoint;
 
     if (sscanf(line, "kv-relay %u %u %d", &version, &window, &lacks) == 3) {
+
+        if (version != KVR_RELAY_STATE_VERSION) {
+            *why = "its state is of another version of the relay";
+            return false;
+        }
+
         kvr_relay_mirror_window(&r->mirror, window);
         r->mirror.lacking = lacks != 0;
-        return version == 1 || version == 2;
+        return true;
     }
 
     if (sscanf(line, "source %u %llx", &place, &endpoint) == 2) {
-        loading->place = place;
-        loading->source = NULL;
+        *source = NULL;
 
         if (place >= r->nsources) {
             return true;
@@ -189,26 +173,25 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
         s = &r->sources[place];
 
         if (kvr_relay_state_endpoint(r, place) != endpoint) {
-            kvr_relay_state_anew(s, "another endpoint was at its place");
+            kvr_relay_log(KVR_RELAY_INFO, "begins anew", "rank=%u "
+                          "why=\"another endpoint was at its place\"",
+                          s->index);
+            kvr_relay_source_unknown(s);
             return true;
         }
 
         s->tailed = false;
-        loading->source = s;
+        *source = s;
         return true;
     }
 
-    if (sscanf(line, "ranks %u %llx", &word, &bits) == 2) {
-        return kvr_relay_state_ranks(r, loading, word, bits);
-    }
-
     if (sscanf(line, "last %llu %llu %d %64s%n", &seq, &digest, &whole, epoch,
-               &why) != 4)
+               &reason) != 4)
     {
         return false;
     }
 
-    s = loading->source;
+    s = *source;
 
     if (s == NULL) {
         return true;
@@ -220,61 +203,12 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_state_loading_t *loading,
     s->at.whole = whole != 0;
     snprintf(s->sgl_epoch, sizeof(s->sgl_epoch), "%s", epoch + 1);
 
-    if (line[why] == ' ' && line[why + 1] != '\0') {
+    if (line[reason] == ' ' && line[reason + 1] != '\0') {
         snprintf(s->reason, sizeof(s->reason), "%.*s", KVR_RELAY_REASON - 1,
-                 line + why + 1);
+                 line + reason + 1);
     }
 
     return true;
-}
-
-
-/*
- * Reads the 64 ranks of version 1.  The relay can only go on with the rank of
- * the place itself.
- */
-
-static bool
-kvr_relay_state_ranks(const kvr_relay_t *r,
-    kvr_relay_state_loading_t *loading, uint32_t word, uint64_t bits)
-{
-    uint32_t  i, rank;
-
-    if (word >= KVR_RANKS_MAX / KVR_RELAY_STATE_RANKS) {
-        return false;
-    }
-
-    if (r->options.trtllm != NULL) {
-        return true;
-    }
-
-    for (i = 0; i < KVR_RELAY_STATE_RANKS; i++) {
-        rank = word * KVR_RELAY_STATE_RANKS + i;
-
-        if ((bits >> i & 1) == 0 || rank == loading->place) {
-            continue;
-        }
-
-        if (loading->place < r->nsources) {
-            loading->mixed[loading->place] = true;
-        }
-
-        if (rank < r->nsources) {
-            loading->mixed[rank] = true;
-        }
-    }
-
-    return true;
-}
-
-
-static void
-kvr_relay_state_anew(kvr_relay_source_t *s, const char *why)
-{
-    kvr_relay_log(KVR_RELAY_INFO, "begins anew", "rank=%u why=\"%s\"",
-                  s->index, why);
-
-    kvr_relay_source_unknown(s);
 }
 
 

@@ -5,9 +5,8 @@
  * source was, and kvr_normalise_save()'s parts.
  *
  * What is kept of a source is believed where the same endpoint is at the same
- * place.  A source at another place, or by another name, begins anew, and so
- * does one whose blocks an earlier version of the relay kept under another
- * rank than that of its place; which is said.
+ * place.  A source at another place, or by another name, begins anew; which is
+ * said.
  */
 
 
@@ -18,11 +17,11 @@
 bool kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
 
 /*
- * load() takes one part after the other; false: the part is broken. loaded()
- * must be called after the last part.
+ * load() takes one part after the other; false: the part is of no use, and why
+ * says so. loaded() must be called after the last part.
  */
 bool kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
-    size_t len);
+    size_t len, const char **why);
 void kvr_relay_state_loaded(kvr_relay_t *r);
 
 

@@ -36,7 +36,6 @@ kvr_ingest_create(kvr_router_t *k)
 
     in->router = k;
     in->memory.counting = true;
-    in->memory.groups = true;
     in->decoder = kvr_decoder_create();
 
     if (in->decoder == NULL) {

@@ -45,8 +45,7 @@ kvr_normalise_create(kvr_router_t *r, const kvr_normalise_conf_t *conf)
 
     e->router = r;
     e->counting = conf ? conf->counting : true;
-    e->groups = (conf == NULL || conf->groups)
-                && r->shards[0].zone->index.kind == KVR_INDEX_RADIX;
+    e->groups = r->shards[0].zone->index.kind == KVR_INDEX_RADIX;
     e->max_holders = r->shards[0].zone->fleet.max_holders;
 
     /* the system gives pages of the array only as they are used */

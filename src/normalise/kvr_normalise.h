@@ -54,9 +54,6 @@ typedef struct {
                                    takes the block out of its tier */
     uint32_t    blocks;         /* maximum remembered of all holders; 0:
                                    KVR_NORMALISE_BLOCKS */
-    bool        groups;         /* index classes of KV cache groups; false, or
-                                   in a positional index: a worker with other
-                                   groups than full attention is hybrid */
 } kvr_normalise_conf_t;
 
 

@@ -3,17 +3,17 @@
  *
  * Saves and loads the normaliser's memory of a worker.
  *
- * A part is msgpack: ["kve3", rank, groups, blocks], the last two bin, of
+ * A part is msgpack: ["kve4", rank, groups, blocks], the last two bin, of
  * records whose numbers are little-endian:
  *
- *     group    number (4), kind (1), the size of its largest block (4)
+ *     group    number (4), kind (1), the size of its largest block (4), window
+ *              (4), class (1; 255: none, see kvr_group_class.c)
  *     block    handle (8), parent (8), path (8), seed (8), copies by tier
  *              (2 each), k (2), flags (1), why (1), and k local hashes (8
  *              each)
  *
- * With classes of KV cache groups (kvr_group_class.c) the tag is "kve4".  Then
- * a group has its window (4) and its class (1, 255: none) too, and a block of
- * a group with a class has the group's place, from 1, in the upper five flags.
+ * A block of a group with a class has the group's place, from 1, in the upper
+ * five flags.
  *
  * Blocks come oldest first.  An indexed block of a plain chain with one copy
  * is left out, because the index's own snapshot contains all of it.  In the
@@ -27,10 +27,8 @@
 #include <stdlib.h>
 
 
-#define KVR_SAVE_TAG         "kve3"
-#define KVR_SAVE_CLASSES_TAG "kve4"
-#define KVR_SAVE_GROUP       9          /* bytes */
-#define KVR_SAVE_CLASSED     14         /* the same, of "kve4" */
+#define KVR_SAVE_TAG         "kve4"
+#define KVR_SAVE_GROUP       14         /* bytes */
 #define KVR_SAVE_NO_CLASS    255
 #define KVR_SAVE_BLOCK       44         /* without local hashes */
 #define KVR_SAVE_FRAME       64         /* of a part, at most, and its groups
@@ -60,10 +58,9 @@ static size_t kvr_save_token(char *out, mpack_token_t token);
 static kvr_rc_t kvr_load_part(kvr_normalise_op_t *op, const void *part,
     size_t size);
 static bool kvr_load_sound(const kvr_msgpack_item_t *groups,
-    const kvr_msgpack_item_t *blocks, uint32_t size);
-static bool kvr_load_sound_group(const char *p, uint32_t size);
-static void kvr_load_group(kvr_normalise_op_t *op, const char *p,
-    uint32_t size);
+    const kvr_msgpack_item_t *blocks);
+static bool kvr_load_sound_group(const char *p);
+static void kvr_load_group(kvr_normalise_op_t *op, const char *p);
 static void kvr_load_block(kvr_normalise_op_t *op, const char *p);
 static void kvr_load_class_block(kvr_normalise_op_t *op, const char *p,
     uint32_t place);
@@ -194,7 +191,7 @@ kvr_save_block(kvr_save_t *s, const kvr_known_block_t *b, uint32_t place)
     size = KVR_SAVE_BLOCK + b->k * sizeof(uint64_t);
 
     if (s->size + size > KVR_NORMALISE_PART - KVR_SAVE_FRAME
-                         - KVR_NORMALISE_GROUPS * KVR_SAVE_CLASSED)
+                         - KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
     {
         rc = kvr_save_flush(s);
         if (rc != KVR_OK) {
@@ -233,25 +230,23 @@ static kvr_rc_t
 kvr_save_flush(kvr_save_t *s)
 {
     char                          *p;
-    uint32_t                       i, n, size;
+    uint32_t                       i, n;
     const kvr_normalise_group_t   *g;
     const kvr_normalise_holder_t  *h;
 
     h = s->op.h;
     n = s->groups_saved ? 0 : h->ngroups;
-    size = h->nclasses ? KVR_SAVE_CLASSED : KVR_SAVE_GROUP;
     s->groups_saved = true;
 
     p = s->part;
     p += kvr_save_token(p, mpack_pack_array(4));
     p += kvr_save_token(p, mpack_pack_str(sizeof(KVR_SAVE_TAG) - 1));
-    memcpy(p, h->nclasses ? KVR_SAVE_CLASSES_TAG : KVR_SAVE_TAG,
-           sizeof(KVR_SAVE_TAG) - 1);
+    memcpy(p, KVR_SAVE_TAG, sizeof(KVR_SAVE_TAG) - 1);
     p += sizeof(KVR_SAVE_TAG) - 1;
     p += kvr_save_token(p, mpack_pack_uint(s->op.rank));
-    p += kvr_save_token(p, mpack_pack_bin(n * size));
+    p += kvr_save_token(p, mpack_pack_bin(n * KVR_SAVE_GROUP));
 
-    for (i = 0; i < n; i++, p += size) {
+    for (i = 0; i < n; i++, p += KVR_SAVE_GROUP) {
         g = &h->groups[i];
 
         kvr_save_number(p, g->group, 4);
@@ -259,10 +254,8 @@ kvr_save_flush(kvr_save_t *s)
                        ? g->kind : KVR_GROUP_OTHER);
         kvr_save_number(p + 5, g->size, 4);
 
-        if (h->nclasses) {
-            kvr_save_number(p + 9, g->window, 4);
-            p[13] = (char) (g->owner ? g->class_at : KVR_SAVE_NO_CLASS);
-        }
+        kvr_save_number(p + 9, g->window, 4);
+        p[13] = (char) (g->owner ? g->class_at : KVR_SAVE_NO_CLASS);
     }
 
     p += kvr_save_token(p, mpack_pack_bin((mpack_uint32_t) s->size));
@@ -324,7 +317,7 @@ kvr_normalise_load(kvr_normaliser_t *e, const char *worker, size_t len,
 static kvr_rc_t
 kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 {
-    uint32_t             i, group;
+    uint32_t             i;
     const char          *p, *end;
     kvr_msgpack_t        in;
     kvr_msgpack_item_t   frame, item[4];
@@ -344,14 +337,10 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
         }
     }
 
-    group = kvr_msgpack_equals(&item[0], KVR_SAVE_TAG) ? KVR_SAVE_GROUP
-            : kvr_msgpack_equals(&item[0], KVR_SAVE_CLASSES_TAG)
-            ? KVR_SAVE_CLASSED : 0;
-
-    if (in.left != 0 || group == 0
+    if (in.left != 0 || !kvr_msgpack_equals(&item[0], KVR_SAVE_TAG)
         || item[1].type != MPACK_TOKEN_UINT
         || item[1].number >= KVR_RANKS_MAX
-        || !kvr_load_sound(&item[2], &item[3], group))
+        || !kvr_load_sound(&item[2], &item[3]))
     {
         return KVR_INVALID;
     }
@@ -362,8 +351,8 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 
     p = item[2].bytes;
 
-    for (end = p + item[2].count; p < end; p += group) {
-        kvr_load_group(op, p, group);
+    for (end = p + item[2].count; p < end; p += KVR_SAVE_GROUP) {
+        kvr_load_group(op, p);
     }
 
     p = item[3].bytes;
@@ -381,27 +370,27 @@ kvr_load_part(kvr_normalise_op_t *op, const void *part, size_t size)
 
 static bool
 kvr_load_sound(const kvr_msgpack_item_t *groups,
-    const kvr_msgpack_item_t *blocks, uint32_t size)
+    const kvr_msgpack_item_t *blocks)
 {
     size_t       left;
     uint64_t     k;
     const char  *p;
 
     if (groups->type != MPACK_TOKEN_BIN || blocks->type != MPACK_TOKEN_BIN
-        || groups->count % size
-        || groups->count > KVR_NORMALISE_GROUPS * size)
+        || groups->count % KVR_SAVE_GROUP
+        || groups->count > KVR_NORMALISE_GROUPS * KVR_SAVE_GROUP)
     {
         return false;
     }
 
     p = groups->bytes;
 
-    for (left = groups->count; left; left -= size) {
-        if (!kvr_load_sound_group(p, size)) {
+    for (left = groups->count; left; left -= KVR_SAVE_GROUP) {
+        if (!kvr_load_sound_group(p)) {
             return false;
         }
 
-        p += size;
+        p += KVR_SAVE_GROUP;
     }
 
     p = blocks->bytes;
@@ -432,7 +421,7 @@ kvr_load_sound(const kvr_msgpack_item_t *groups,
 
 
 static bool
-kvr_load_sound_group(const char *p, uint32_t size)
+kvr_load_sound_group(const char *p)
 {
     uint8_t  kind, class_at;
 
@@ -440,10 +429,6 @@ kvr_load_sound_group(const char *p, uint32_t size)
 
     if (kvr_load_number(p + 5, 4) > KVR_BLOCK_SIZE_MAX) {
         return false;
-    }
-
-    if (size == KVR_SAVE_GROUP) {
-        return kind == KVR_GROUP_INDEXED || kind == KVR_GROUP_OTHER;
     }
 
     class_at = (uint8_t) p[13];
@@ -457,7 +442,7 @@ kvr_load_sound_group(const char *p, uint32_t size)
 /* A group whose class is not indexed here makes the worker hybrid. */
 
 static void
-kvr_load_group(kvr_normalise_op_t *op, const char *p, uint32_t size)
+kvr_load_group(kvr_normalise_op_t *op, const char *p)
 {
     bool                     fresh;
     uint8_t                  class_at;
@@ -469,7 +454,7 @@ kvr_load_group(kvr_normalise_op_t *op, const char *p, uint32_t size)
     i = kvr_groups_learn(h, (uint32_t) kvr_load_number(p, 4), (uint8_t) p[4],
                          (uint32_t) kvr_load_number(p + 5, 4), &fresh);
 
-    class_at = size == KVR_SAVE_CLASSED ? (uint8_t) p[13] : KVR_SAVE_NO_CLASS;
+    class_at = (uint8_t) p[13];
 
     if (i < KVR_NORMALISE_GROUPS && fresh && op->e->groups
         && class_at <= h->nclasses)

@@ -42,13 +42,10 @@ kvr_pointer_read(kvr_pointer_t *p,
         }
     }
 
-    if (n[KVR_POINTER_VERSION] == 0
-        || n[KVR_POINTER_VERSION] > KVR_POINTER_GROUPS)
-    {
+    if (n[KVR_POINTER_VERSION] != KVR_SNAPSHOT_VERSION) {
         snprintf(why, KVR_POINTER_WHY, "a snapshot of version %" PRIu64
-                 ", and this router reads %d and %d: upgrade the router",
-                 n[KVR_POINTER_VERSION], KVR_POINTER_PLAIN,
-                 KVR_POINTER_GROUPS);
+                 ", and this router reads %d: upgrade the router",
+                 n[KVR_POINTER_VERSION], KVR_SNAPSHOT_VERSION);
         return KVR_INVALID;
     }
 

@@ -24,12 +24,7 @@
 #define KVR_POINTER_WHY     128     /* bytes of a reason */
 
 
-/*
- * Versions of a snapshot.  One with classes of KV cache groups has the second,
- * so that a router which can't read them refuses the snapshot as a whole.
- */
-#define KVR_POINTER_PLAIN   1
-#define KVR_POINTER_GROUPS  2
+#define KVR_SNAPSHOT_VERSION  1
 
 
 /* A snapshot's head, as the pointer contains it. */

@@ -453,21 +453,6 @@ kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
 }
 
 
-uint32_t
-kvr_router_classed(const kvr_router_t *k)
-{
-    uint32_t  i, n;
-
-    n = 0;
-
-    for (i = 0; i < k->nshards; i++) {
-        n += kvr_index_classed(&k->shards[i].index);
-    }
-
-    return n;
-}
-
-
 void
 kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
 {

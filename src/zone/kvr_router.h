@@ -306,9 +306,6 @@ typedef struct {
     uint64_t    load_below_zero;
 } kvr_stats_t;
 
-/* The number of holders with classes of KV cache groups (kvr_classes.h). */
-uint32_t kvr_router_classed(const kvr_router_t *k);
-
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);
 
 /*

@@ -30,8 +30,7 @@ KNOWN = 2
 class Capture:
     """One capture on its way through relay, Redis and nginx."""
 
-    def __init__(self, name, *options):
-        self.options = options          # more of the relay
+    def __init__(self, name):
         with gzip.open(CAPTURES / f"{name}.jsonl.gz", "rt",
                        encoding="utf-8") as lines:
             self.steps = [json.loads(line) for line in lines]
@@ -49,7 +48,7 @@ class Capture:
             self.stage, WORKER, "--block-size", str(stage.BLOCK_SIZE),
             "--events", f"tcp://127.0.0.1:{self.engine.port}",
             "--replay", f"tcp://127.0.0.1:{self.engine.replay_port}",
-            *options, *self.options)
+            *options)
         self.relay.wait_for("started")
         self.stage.start_nginx({WORKER: stage.NOBODY})
         return self
@@ -125,9 +124,9 @@ def one_prompt(request):
         isinstance(prompt, list) and isinstance(prompt[0], list))
 
 
-def counted(name, *options):
+def counted(name):
     """Replays a capture, and prints what came."""
-    with Capture(name, *options) as capture:
+    with Capture(name) as capture:
         counts = capture.replay()
     for (what, confidence), n in sorted(counts.items()):
         print(f"# {name}: {n} requests told {what}, {confidence}")
@@ -152,14 +151,6 @@ def states_are_exact():
     exact("qwen3-next", 100)
 
 
-def no_groups_are_never_exact():
-    """a relay with --groups off: where more is told, the view is not EXACT"""
-    counts = counted("gemma3", "--groups", "off")
-    assert counts["more", "BOUND"] > 10, counts
-    assert counts["more", "EXACT"] == 0, counts
-    assert counts["equal", "BOUND"] > 50, counts
-
-
 def exact(name, least):
     """Replays the capture of a hybrid model: each request is told what the
     engine had."""
@@ -171,5 +162,4 @@ def exact(name, least):
 if __name__ == "__main__":
     sys.exit(stage.tap.run([windows_are_exact,
                             states_are_exact,
-                            no_groups_are_never_exact,
                             full_attention_is_exact]))

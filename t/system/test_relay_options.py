@@ -66,6 +66,8 @@ class Options(test_relay.Tests):
                 (good + ["redis://:sEcr3t@h"], "is not an option"),
                 (good + ["--log-level", "loud"], "--log-level must be"),
                 (good + ["--shout"], "there is no such option"),
+                (good + ["--groups", "off"], "--groups is removed: KV cache "
+                 "groups are always passed on"),
                 (good + ["shout"], "is not an option")):
             done = subprocess.run([RELAY, *args], capture_output=True,
                                   text=True, timeout=PATIENCE)
@@ -157,6 +159,12 @@ class Options(test_relay.Tests):
                 "KV_RELAY_EVENTS": "tcp://127.0.0.1:1",
                 "KV_RELAY_ROLE": "both"})
         assert '--role must be' in done.stderr and done.returncode == 2
+        done = subprocess.run(
+            [RELAY], capture_output=True, text=True, timeout=PATIENCE, env={
+                **os.environ, "KV_RELAY_WORKER": "w",
+                "KV_RELAY_EVENTS": "tcp://127.0.0.1:1",
+                "KV_RELAY_GROUPS": "on"})
+        assert "--groups is removed" in done.stderr and done.returncode == 2
 
     def help(self):
         """--help explains every option; all of them are in its README"""

@@ -72,7 +72,7 @@ static inline void
 engine_open_sized(const kind_t *of, bool counting, uint32_t blocks,
     size_t size)
 {
-    kvr_normalise_conf_t  conf = { counting, blocks, true };
+    kvr_normalise_conf_t  conf = { counting, blocks };
 
     engine_zone_open(&near_zone, of, size);
     engine_zone_open(&far_zone, of, 16 << 20);

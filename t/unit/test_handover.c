@@ -312,7 +312,7 @@ static bool
 hand_over(void)
 {
     bool                  good;
-    kvr_normalise_conf_t  conf = { true, MEMORY, true };
+    kvr_normalise_conf_t  conf = { true, MEMORY };
 
     next_near = &slots[next_near == slots];
 
