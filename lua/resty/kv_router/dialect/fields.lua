@@ -20,13 +20,12 @@ local fuel = require "resty.kv_router.template.fuel"
 local value = require "resty.kv_router.template.value"
 
 local burn = fuel.burn
-local caught = value.caught
 local floor = math.floor
 local format = string.format
 local getmetatable = getmetatable
 local is_dict = value.is_dict
 local is_list = value.is_list
-local pcall = pcall
+local pairs = pairs
 local type = type
 local unsupported = value.unsupported
 
@@ -148,18 +147,19 @@ function _M.check(dict, fields, of)
     end
 end
 
--- What prepare() of a dialect is: f(body, given), or nil, a sentence and the kind
--- of failure.
-function _M.preparing(f)
-    return function(body, given)
-        local good, made = pcall(f, body, given)
+-- The kinds of one table, and those of another that it does not have.
+function _M.with(kinds, more)
+    local made = {}
 
-        if good then
-            return made
-        end
-
-        return nil, caught(made)
+    for name, kind in pairs(more) do
+        made[name] = kind
     end
+
+    for name, kind in pairs(kinds) do
+        made[name] = kind
+    end
+
+    return made
 end
 
 -- A member's value; nil: there is none, or it is null.

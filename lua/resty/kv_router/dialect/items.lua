@@ -14,6 +14,7 @@ local format = string.format
 local get = fields.get
 local is_dict = value.is_dict
 local is_list = value.is_list
+local object = value.object
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -192,6 +193,26 @@ function _M.check(body)
     for i = 1, input.n do
         checked_item(input[i])
     end
+end
+
+
+-- The first messages of a body, a table: its instructions, and its input where
+-- that is text; and the input where that is a list.
+function _M.begun(body)
+    local instructions, input = get(body, "instructions"), body.v.input
+    local made = {}
+
+    if instructions and instructions ~= "" then
+        made[1] = object("role", "system", "content", instructions)
+    end
+
+    if type(input) == "string" then
+        made[#made + 1] = object("role", "user", "content", input)
+
+        return made, nil
+    end
+
+    return made, input
 end
 
 

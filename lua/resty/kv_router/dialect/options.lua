@@ -48,17 +48,26 @@
 -- read() makes the resolved options of it, once for each table.
 
 
+local fields = require "resty.kv_router.dialect.fields"
 local value = require "resty.kv_router.template.value"
 
+local caught = value.caught
+local check = fields.check
 local dict = value.dict
 local dset = value.dset
 local floor = math.floor
 local format = string.format
+local get = fields.get
+local is_dict = value.is_dict
 local pairs = pairs
+local pcall = pcall
+local raise = value.raise
 local setmetatable = setmetatable
 local sort = table.sort
 local type = type
 local unsupported = value.unsupported
+
+local NONE = value.NONE
 
 
 local _M = {}
@@ -262,6 +271,99 @@ end
 function _M.content_format(o, tpl)
     return o.content_format or tpl[o.template_format]
            or unsupported "a template whose content format is not known"
+end
+
+
+-- ---- variables that a request gives to the template -------------------------
+
+-- arguments of apply_chat_template() and of what it calls, and the variables
+-- that it sets itself
+local RESERVED = {}
+
+for name in ([[
+    conversation messages tools documents chat_template add_generation_prompt
+    continue_final_message tokenize padding truncation max_length
+    return_tensors return_dict return_assistant_tokens_mask tokenizer_kwargs
+    conversations self context loop
+]]):gmatch "%S+" do
+    RESERVED[name] = true
+end
+
+
+-- The dict of a body's "chat_template_kwargs", a copy; null is none.  taken:
+-- the engine takes a template in it; else it refuses one.
+function _M.kwargs(body, taken)
+    local given = get(body, "chat_template_kwargs")
+    local made = dict()
+
+    if given == nil then
+        return made
+    end
+
+    for i = 1, given.n do
+        local name = given.k[i]
+
+        if name == "chat_template" and given.v[name] ~= NONE and not taken then
+            raise "a chat_template in chat_template_kwargs"
+        elseif RESERVED[name] then
+            unsupported(format("%q in chat_template_kwargs", name))
+        end
+
+        dset(made, name, given.v[name])
+    end
+
+    return made
+end
+
+
+-- vLLM: b over a, without those of b that are null or "auto".
+function _M.merged(a, b)
+    local made = dict()
+
+    for i = 1, a.n do
+        dset(made, a.k[i], a.v[a.k[i]])
+    end
+
+    for i = 1, b.n do
+        local x = b.v[b.k[i]]
+
+        if x ~= NONE and x ~= "auto" then
+            dset(made, b.k[i], x)
+        end
+    end
+
+    return made
+end
+
+
+-- ---- requests ---------------------------------------------------------------
+
+-- What prepare() of a dialect is: prepare(body, given) returns f(body, o), of a
+-- body with these fields (of fields.table(), or nil: f checks them) and the
+-- resolved options, of texts or of chats; or nil, a sentence and the kind of
+-- failure.
+function _M.preparing(f, members, of_texts)
+    local function prepared(body, given)
+        if not is_dict(body) then
+            raise "a body that is no object"
+        end
+
+        if members then
+            check(body, members, "the body")
+        end
+
+        return f(body, _M.read(given, of_texts))
+    end
+
+    return function(body, given)
+        local good, made = pcall(prepared, body, given)
+
+        if good then
+            return made
+        end
+
+        return nil, caught(made)
+    end
 end
 
 

@@ -10,10 +10,9 @@
 
 
 local fields = require "resty.kv_router.dialect.fields"
-local kwargs = require "resty.kv_router.dialect.kwargs"
 local options = require "resty.kv_router.dialect.options"
-local schema = require "resty.kv_router.dialect.schema"
 local tape = require "resty.kv_router.template.tape"
+local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
 
 local check = fields.check
@@ -27,6 +26,7 @@ local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
 local lower = string.lower
+local object = value.object
 local pairs = pairs
 local raise = value.raise
 local type = type
@@ -68,7 +68,7 @@ local SAMPLING = {
     documents = "any", echo = "any", prompt_logprobs = "any",
 }
 
-local CHAT = {
+local CHAT = fields.with({
     messages = "list", logprobs = "boolean", top_logprobs = "int?",
     max_completion_tokens = "int?", tools = "list?", tool_choice = "any",
     parallel_tool_calls = "boolean", reasoning_effort = "string?",
@@ -78,11 +78,7 @@ local CHAT = {
     chat_template = "null", input_ids = "null", functions = "null",
     function_call = "null", modalities = "null", audio = "null",
     prediction = "null", web_search_options = "null",
-}
-
-for name, kind in pairs(SAMPLING) do
-    CHAT[name] = CHAT[name] or kind
-end
+}, SAMPLING)
 
 _M.SAMPLING = SAMPLING
 _M.FIELDS = CHAT
@@ -109,22 +105,14 @@ local CALL = fields.table {
 
 local CALLED = fields.table { name = "string?", arguments = "any" }
 
-local TOOL = fields.table {
-    type = "string", ["function"] = "dict", cache_control = "any",
-    defer_loading = "null",
-}
-
-local FUNCTION = fields.table {
-    name = "string", description = "string?", parameters = "dict?",
-    strict = "boolean?", defer_loading = "null",
-}
-
 local ROLES = { user = true, system = true, assistant = true, tool = true,
                 ["function"] = true, developer = true,
                 latest_reminder = true, root = true }
 
 local EFFORTS = { none = true, minimal = true, low = true, medium = true,
                   high = true, xhigh = true, ultra = true, max = true }
+
+_M.EFFORTS = EFFORTS
 
 
 -- ---- messages ---------------------------------------------------------------
@@ -154,11 +142,8 @@ local function content_of(given, role, as_parts)
 
         check(part, PART, "a content part")
 
-        local made = dict()
-
-        dset(made, "type", "text")
-        dset(made, "text", part.v.text)
-        texts[i], parts[i] = part.v.text, made
+        texts[i] = part.v.text
+        parts[i] = object("type", "text", "text", part.v.text)
     end
 
     if as_parts and role ~= "tool" then
@@ -231,7 +216,7 @@ local function calls_of(given, role)
             unsupported "a tool call of another type than function"
         end
 
-        local of, as = call.v["function"], dict()
+        local of = call.v["function"]
         local arguments = of.v.arguments
 
         if type(arguments) == "string" then
@@ -245,14 +230,10 @@ local function calls_of(given, role)
             unsupported "arguments of a tool call that are no object"
         end
 
-        dset(as, "name", of.v.name or NONE)
-        dset(as, "arguments", arguments or NONE)
-
-        made[i] = dict()
-        dset(made[i], "id", call.v.id or NONE)
-        dset(made[i], "index", call.v.index or NONE)
-        dset(made[i], "type", "function")
-        dset(made[i], "function", as)
+        made[i] = object("id", call.v.id or NONE,
+                         "index", call.v.index or NONE, "type", "function",
+                         "function", object("name", of.v.name or NONE,
+                                            "arguments", arguments or NONE))
     end
 
     return list(made, given.n)
@@ -281,9 +262,7 @@ local function message_of(given, as_parts)
         raise "a user's message without content"
     end
 
-    local made = dict()
-
-    dset(made, "role", role)
+    local made = object("role", role)
 
     -- a list that stays one comes last
     local last = as_parts and is_list(content)
@@ -332,9 +311,7 @@ local function messages_of(given, as_parts)
     local last = made[n]
 
     if last.v.role == "assistant" and type(last.v.content) == "string" then
-        made[n] = dict()
-        dset(made[n], "role", "user")
-        dset(made[n], "content", last.v.content)
+        made[n] = object("role", "user", "content", last.v.content)
     end
 
     return list(made, n)
@@ -346,7 +323,7 @@ end
 -- A tool as the template gets it, of its function's members: in the client's
 -- order, those that are missing behind.
 function _M.tool_of(of)
-    local made, as = dict(), dict()
+    local as = dict()
 
     for i = 1, of.n do
         local name = of.k[i]
@@ -361,42 +338,20 @@ function _M.tool_of(of)
     dset(as, "description", of.v.description or NONE)
     dset(as, "parameters", of.v.parameters or NONE)
 
-    dset(made, "type", "function")
-    dset(made, "function", as)
-    dset(made, "defer_loading", NONE)
-
-    return made
+    return object("type", "function", "function", as, "defer_loading", NONE)
 end
 
 
-local function tools_of(given)
-    local made = {}
+local function tool_of_chat(of, tool)
+    local made = _M.tool_of(of)
 
-    for i = 1, given.n do
-        local tool = given[i]
-
-        if not is_dict(tool) or not is_dict(tool.v["function"]) then
-            raise "a tool without a function"
-        end
-
-        check(tool, TOOL, "a tool")
-
-        local of = tool.v["function"]
-
-        check(of, FUNCTION, "a tool's function")
-
-        if of.v.name == nil then
-            raise "a tool without a name"
-        end
-
-        made[i] = _M.tool_of(of)
-
-        if tool.v.type ~= nil then
-            dset(made[i], "type", tool.v.type)
-        end
+    if tool.v.type ~= nil then
+        dset(made, "type", tool.v.type)
     end
 
-    return list(made, given.n)
+    tool_forms.check_schema(get(of, "parameters"))
+
+    return made
 end
 
 
@@ -439,20 +394,11 @@ local function choice_of(body)
 
     if choice == nil then
         return get(body, "tools") and "auto" or "none"
-    elseif choice == "auto" or choice == "none" or choice == "required" then
+    elseif tool_forms.CHOICES[choice] then
         return choice
     end
 
-    local of = is_dict(choice) and choice.v["function"]
-    local name = is_dict(of) and of.v.name
-
-    if type(name) ~= "string"
-       or (choice.v.type ~= nil and choice.v.type ~= "function")
-    then
-        unsupported "a tool_choice of another form"
-    end
-
-    return { name = name }
+    return { name = tool_forms.named(choice) }
 end
 
 
@@ -580,14 +526,7 @@ function _M.rendered(o, messages, tools, variables)
 end
 
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
-
-    check(body, BODY, "the body")
-
-    local o = options.read(given)
+local function prepared(body, o)
     local effort = get(body, "reasoning_effort")
     local choice = choice_of(body)
 
@@ -604,13 +543,9 @@ local function prepared(body, given)
 
     local tools = get(body, "tools")
 
-    tools = tools and tools_of(tools)
+    tools = tools and tool_forms.of_chat(tools, tool_of_chat)
 
-    for i = 1, tools and tools.n or 0 do
-        schema.check(get(tools[i].v["function"], "parameters"))
-    end
-
-    local variables = _M.thinking(kwargs.of(body, o.trusts), effort)
+    local variables = _M.thinking(options.kwargs(body, o.trusts), effort)
 
     return _M.rendered(o, body.v.messages, _M.shown_tools(tools, choice),
                        _M.variables(o, variables, effort))
@@ -618,7 +553,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, BODY)
 
 
 return _M

@@ -5,13 +5,13 @@
 -- anthropic/protocol.py): the body becomes that of a chat.
 
 
+local anthropic = require "resty.kv_router.dialect.anthropic"
 local chat = require "resty.kv_router.dialect.sglang_chat"
 local fields = require "resty.kv_router.dialect.fields"
 local options = require "resty.kv_router.dialect.options"
-local schema = require "resty.kv_router.dialect.schema"
 local text_ffi = require "resty.kv_router.text_ffi"
+local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
-local vllm_messages = require "resty.kv_router.dialect.vllm_messages"
 
 local check = fields.check
 local concat = table.concat
@@ -20,17 +20,15 @@ local dset = value.dset
 local find = string.find
 local format = string.format
 local get = fields.get
-local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
 local lstrip = text_ffi.lstrip
+local object = value.object
 local raise = value.raise
 local rstrip = text_ffi.rstrip
 local sub = string.sub
 local type = type
 local unsupported = value.unsupported
-
-local NONE = value.NONE
 
 
 local _M = {}
@@ -38,55 +36,23 @@ local _M = {}
 
 -- ---- what is known ----------------------------------------------------------
 
-_M.FIELDS = {
-    model = "string", messages = "list", max_tokens = "int",
-    metadata = "dict?", output_config = "dict?", thinking = "dict?",
-    stop_sequences = "strings?", stream = "boolean?", system = "any",
-    temperature = "number?", tool_choice = "dict?", tools = "list?",
-    top_k = "int?", top_p = "number?", betas = "strings?",
+_M.FIELDS = fields.with({
+    betas = "strings?",
     bootstrap_host = "string?", bootstrap_port = "int?",
     bootstrap_room = "int?", routed_dp_rank = "int?",
     disagg_prefill_dp_rank = "int?",
     -- not SGLang's: it ignores them
-    cache_salt = "any", chat_template_kwargs = "any", service_tier = "any",
-    kv_transfer_params = "any", container = "null",
-    context_management = "any", mcp_servers = "null",
-}
+    cache_salt = "any", chat_template_kwargs = "any",
+    kv_transfer_params = "any",
+}, anthropic.FIELDS)
 
 local BODY = fields.table(_M.FIELDS)
 
-local MESSAGE = fields.table { role = "string", content = "any" }
-
-local BLOCKS = {
-    text = fields.table {
-        type = "string", text = "string", cache_control = "any",
-        citations = "any" },
-    thinking = fields.table {
-        type = "string", thinking = "string", signature = "string?",
-        cache_control = "any" },
-    redacted_thinking = fields.table {
-        type = "string", data = "string?", cache_control = "any" },
-    tool_use = fields.table {
-        type = "string", id = "string", name = "string", input = "dict",
-        cache_control = "any", caller = "any" },
-    tool_result = fields.table {
-        type = "string", tool_use_id = "string?", content = "any",
-        is_error = "boolean?", cache_control = "any" },
-}
+local BLOCKS = anthropic.blocks ""
 
 local REQUIRED = { text = { "text" }, thinking = { "thinking" },
                    tool_use = { "id", "name" }, redacted_thinking = {},
                    tool_result = {} }
-
-local TOOL = fields.table {
-    name = "string", description = "string?", input_schema = "dict",
-    strict = "boolean", cache_control = "any", type = "any",
-    eager_input_streaming = "any", defer_loading = "null",
-}
-
-local CHOICE = fields.table {
-    type = "string", name = "string?", disable_parallel_tool_use = "boolean",
-}
 
 local THINKING = fields.table {
     type = "string", budget_tokens = "int?", display = "string?",
@@ -100,45 +66,15 @@ local OUTPUT = fields.table { effort = "string?", format = "dict?",
 local EFFORTS = { minimal = "minimal", low = "low", medium = "medium",
                   high = "high", xhigh = "max", max = "max" }
 
-local CHOICES = { auto = "auto", any = "required", none = "none",
-                  tool = "named" }
-
-
 -- ---- messages ---------------------------------------------------------------
 
-local function message(role, content)
-    local made = dict()
-
-    dset(made, "role", role)
-
-    if content ~= nil then
-        dset(made, "content", content)
-    end
-
-    return made
-end
-
-
 local function part(text)
-    local made = dict()
-
-    dset(made, "type", "text")
-    dset(made, "text", text)
-
-    return made
+    return object("type", "text", "text", text)
 end
 
 
-local function checked_block(block)
-    local kind = is_dict(block) and block.v.type
-    local known = type(kind) == "string" and BLOCKS[kind]
-
-    if not known then
-        unsupported(format("a block of the type %s",
-                           type(kind) == "string" and kind or "unknown"))
-    end
-
-    check(block, known, "a block")
+local function kind_of(block)
+    local kind = anthropic.kind(block, BLOCKS)
 
     for _, name in ipairs(REQUIRED[kind]) do
         if block.v[name] == nil then
@@ -188,33 +124,23 @@ end
 
 
 local function call_of(block)
-    local call, of = dict(), dict()
-    local id = block.v.id
-
-    if id == "" then
+    if block.v.id == "" then
         unsupported "a tool_use with an empty id"
     end
 
-    dset(of, "name", block.v.name)
-    dset(of, "arguments", block.v.input or dict())
-    dset(call, "id", id)
-    dset(call, "type", "function")
-    dset(call, "function", of)
-
-    return call
+    return object("id", block.v.id, "type", "function", "function",
+                  object("name", block.v.name,
+                         "arguments", block.v.input or dict()))
 end
 
 
 local function result_of(block)
     local content = get(block, "content")
-    local made = message "tool"
     local parts = {}
-
-    dset(made, "tool_call_id", get(block, "tool_use_id") or "")
 
     if is_list(content) then
         for i = 1, content.n do
-            if checked_block(content[i]) ~= "text" then
+            if kind_of(content[i]) ~= "text" then
                 unsupported "a tool_result with other blocks than text"
             end
 
@@ -228,9 +154,9 @@ local function result_of(block)
         unsupported "a tool_result that is neither text nor a list"
     end
 
-    dset(made, "content", content or "")
-
-    return made
+    return object("role", "tool",
+                  "tool_call_id", get(block, "tool_use_id") or "",
+                  "content", content or "")
 end
 
 
@@ -270,12 +196,15 @@ local function thoughts_of(o, content)
 end
 
 
--- Appends what a message in blocks becomes.
-local function append_blocks(o, made, role, content)
-    local turn, parts, calls = message(role), {}, {}
+-- Appends what a message becomes.
+local function append_turn(o, made, role, content)
+    local turn, parts, calls = object("role", role), {}, {}
 
-    for i = 1, content.n do
-        checked_block(content[i])
+    if type(content) == "string" then
+        dset(turn, "content", content)
+        made[#made + 1] = turn
+
+        return
     end
 
     if role == "assistant" then
@@ -305,7 +234,8 @@ local function append_blocks(o, made, role, content)
 
             -- what was said before stays before
             if #parts > 0 then
-                made[#made + 1] = message("user", content_of(parts))
+                made[#made + 1] = object("role", "user",
+                                         "content", content_of(parts))
                 parts = {}
             end
 
@@ -331,29 +261,6 @@ local function append_blocks(o, made, role, content)
 end
 
 
-local function checked_turn(turn)
-    if not is_dict(turn) then
-        raise "a message that is no object"
-    end
-
-    check(turn, MESSAGE, "a message")
-
-    local role, content = turn.v.role, turn.v.content
-
-    if role ~= "user" and role ~= "assistant" and role ~= "system" then
-        raise "a message without a role of Anthropic's"
-    elseif content == nil or content == NONE then
-        raise "a message without content"
-    elseif is_list(content) then
-        for i = 1, content.n do
-            checked_block(content[i])
-        end
-    elseif type(content) ~= "string" then
-        unsupported "a content that is neither text nor a list"
-    end
-end
-
-
 local function append_system(system, given)
     if given == nil then
         return
@@ -372,7 +279,7 @@ local function append_system(system, given)
     end
 
     for i = 1, given.n do
-        checked_block(given[i])
+        kind_of(given[i])
 
         local text = given[i].v.type == "text" and given[i].v.text
 
@@ -383,106 +290,29 @@ local function append_system(system, given)
 end
 
 
-local function messages_of(o, body)
-    local turns, made, system = body.v.messages, {}, {}
-    local merge = o.probed.merge_inline_system
-
-    append_system(system, get(body, "system"))
-
-    for i = 1, turns.n do
-        checked_turn(turns[i])
-
-        if turns[i].v.role == "system" then
-            if merge == nil then
-                unsupported("a system message among others, of which the "
-                            .. "engine's way with this template is not known")
-            elseif merge then
-                local text = system_text(turns[i].v.content)
-
-                system[#system + 1] = text ~= "" and text or nil
-            end
-        end
-    end
-
-    if #system > 0 then
-        made[1] = message("system", concat(system, "\n"))
-    end
-
-    for i = 1, turns.n do
-        local role, content = turns[i].v.role, turns[i].v.content
-
-        if role ~= "system" or not merge then
-            if type(content) == "string" then
-                made[#made + 1] = message(role, content)
-            else
-                append_blocks(o, made, role, content)
-            end
-        end
-    end
-
-    return list(made)
-end
+local WAYS = { kind = kind_of, text = system_text, between = "\n",
+               append = append_turn }
 
 
 -- ---- tools and thinking -----------------------------------------------------
 
-local function tools_of(given)
-    local made = {}
+local function tool_of(tool, schema)
+    tool_forms.check_schema(schema)
 
-    for i = 1, given.n do
-        local tool = given[i]
-
-        if not is_dict(tool) then
-            raise "a tool that is no object"
-        end
-
-        check(tool, TOOL, "a tool")
-
-        if get(tool, "type") ~= nil and tool.v.type ~= "custom" then
-            unsupported "a tool of another type than custom"
-        elseif tool.v.name == nil or tool.v.input_schema == nil then
-            raise "a tool without name or input_schema"
-        end
-
-        local of = dict()
-
-        dset(of, "name", tool.v.name)
-        dset(of, "description", get(tool, "description") or "")
-        dset(of, "parameters", vllm_messages.schema_of(tool.v.input_schema))
-        dset(of, "strict", tool.v.strict or false)
-        schema.check(of.v.parameters)
-
-        made[i] = chat.tool_of(of)
-    end
-
-    return list(made, given.n)
+    return chat.tool_of(object(
+        "name", tool.v.name, "description", get(tool, "description") or "",
+        "parameters", schema, "strict", get(tool, "strict") or false))
 end
 
 
 local function choice_of(body, tools)
-    local given = get(body, "tool_choice")
+    local choice, name = anthropic.choice(body)
 
-    if given == nil then
+    if choice == nil or choice == "auto" then
         return tools and "auto" or "none"
     end
 
-    check(given, CHOICE, "tool_choice")
-
-    local choice = CHOICES[given.v.type or ""]
-
-    if not choice then
-        raise "a tool_choice of an unknown type"
-    elseif choice == "named" then
-        if not get(given, "name") then
-            raise "a tool_choice without a name"
-        end
-
-        return { name = given.v.name }
-    elseif choice == "auto" and not tools then
-        return "none"
-    end
-
-    return choice
+    return choice == "named" and { name = name } or choice
 end
 
 
@@ -534,24 +364,10 @@ end
 
 
 local function effort_of(body, choice)
-    local given = get(body, "output_config")
+    local effort, formed = anthropic.effort(body, OUTPUT, EFFORTS)
 
-    if not given then
-        return nil
-    end
-
-    check(given, OUTPUT, "output_config")
-
-    local effort, wanted = get(given, "effort"), get(given, "format")
-
-    vllm_messages.checked_format(wanted)
-
-    if wanted and choice ~= "auto" and choice ~= "none" then
+    if formed and choice ~= "auto" and choice ~= "none" then
         unsupported "a tool_choice beside another constraint"
-    end
-
-    if effort and not EFFORTS[effort] then
-        raise(format("the effort %q", effort))
     end
 
     return effort and EFFORTS[effort]
@@ -560,19 +376,18 @@ end
 
 -- ---- requests ---------------------------------------------------------------
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
+local function prepared(body, o)
+    anthropic.checked(body)
 
-    check(body, BODY, "the body")
-    vllm_messages.checked(body)
+    local system = {}
 
-    local o = options.read(given)
-    local messages = messages_of(o, body)
+    append_system(system, get(body, "system"))
+
+    local messages = anthropic.messages(o, body, system, WAYS)
     local tools, variables = get(body, "tools"), dict()
 
-    tools = tools and tools.n > 0 and tools_of(tools) or nil
+    tools = tools and tools.n > 0 and anthropic.tools(tools, tool_of)
+            or nil
     think(o, body, variables)
 
     local choice = choice_of(body, tools)
@@ -584,7 +399,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, BODY)
 
 
 return _M

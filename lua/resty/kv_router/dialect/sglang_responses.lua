@@ -8,14 +8,13 @@
 local chat = require "resty.kv_router.dialect.sglang_chat"
 local fields = require "resty.kv_router.dialect.fields"
 local items = require "resty.kv_router.dialect.items"
-local kwargs = require "resty.kv_router.dialect.kwargs"
 local options = require "resty.kv_router.dialect.options"
 local tape = require "resty.kv_router.template.tape"
+local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
 
 local check = fields.check
 local concat = table.concat
-local dict = value.dict
 local dset = value.dset
 local find = string.find
 local format = string.format
@@ -23,6 +22,7 @@ local get = fields.get
 local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
+local object = value.object
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -56,15 +56,7 @@ _M.FIELDS = {
 
 local BODY = fields.table(_M.FIELDS)
 
-local TOOL = fields.table {
-    type = "string", name = "string", description = "string?",
-    parameters = "dict?", strict = "boolean",
-}
-
 local REASONING = fields.table { effort = "string?", summary = "string?" }
-
-local EFFORTS = { none = true, minimal = true, low = true, medium = true,
-                  high = true, xhigh = true, ultra = true, max = true }
 
 local TRUNCATIONS = { auto = true, disabled = true }
 
@@ -73,22 +65,8 @@ local LABEL = "Developer instructions:\n"
 
 -- ---- messages ---------------------------------------------------------------
 
-local function message(role)
-    local made = dict()
-
-    dset(made, "role", role)
-
-    return made
-end
-
-
 local function part(text)
-    local made = dict()
-
-    dset(made, "type", "text")
-    dset(made, "text", text)
-
-    return made
+    return object("type", "text", "text", text)
 end
 
 
@@ -111,17 +89,13 @@ end
 
 
 local function call_message(item)
-    local made, call, of = message "assistant", dict(), dict()
+    local call = object("id", item.v.call_id ~= "" and item.v.call_id
+                              or item.v.id or NONE,
+                        "type", "function", "function",
+                        object("name", item.v.name,
+                               "arguments", arguments_of(item.v.arguments)))
 
-    dset(of, "name", item.v.name)
-    dset(of, "arguments", arguments_of(item.v.arguments))
-    dset(call, "id", item.v.call_id ~= "" and item.v.call_id
-                     or item.v.id or NONE)
-    dset(call, "type", "function")
-    dset(call, "function", of)
-    dset(made, "tool_calls", list { call })
-
-    return made
+    return object("role", "assistant", "tool_calls", list { call })
 end
 
 
@@ -156,11 +130,7 @@ local function reasoning_message(item)
         return nil
     end
 
-    local made = message "assistant"
-
-    dset(made, "reasoning_content", text)
-
-    return made
+    return object("role", "assistant", "reasoning_content", text)
 end
 
 
@@ -197,23 +167,17 @@ local function message_of(item)
             unsupported "an output that is no text"
         end
 
-        local made = message "tool"
-
-        dset(made, "tool_call_id", item.v.call_id)
-        dset(made, "content", item.v.output)
-
-        return made
+        return object("role", "tool", "tool_call_id", item.v.call_id,
+                      "content", item.v.output)
 
     elseif kind == "reasoning" then
         return reasoning_message(item)
     end
 
     local developer = item.v.role == "developer"
-    local made = message(developer and "system" or item.v.role)
 
-    dset(made, "content", content_of(item.v.content, developer))
-
-    return made
+    return object("role", developer and "system" or item.v.role,
+                  "content", content_of(item.v.content, developer))
 end
 
 
@@ -310,10 +274,8 @@ local function system_first(given)
     end
 
     if #system > 0 then
-        local first = message "system"
-
-        dset(first, "content", concat(system, "\n\n"))
-        table.insert(rest, 1, first)
+        table.insert(rest, 1, object("role", "system",
+                                     "content", concat(system, "\n\n")))
     end
 
     return rest
@@ -351,18 +313,9 @@ end
 
 
 local function messages_of(o, body)
-    local made = {}
-    local instructions, input = get(body, "instructions"), body.v.input
+    local made, input = items.begun(body)
 
-    if instructions and instructions ~= "" then
-        made[1] = message "system"
-        dset(made[1], "content", instructions)
-    end
-
-    if type(input) == "string" then
-        made[#made + 1] = message "user"
-        dset(made[#made], "content", input)
-    else
+    if input then
         append_items(made, input)
     end
 
@@ -387,53 +340,24 @@ end
 
 -- ---- tools ------------------------------------------------------------------
 
-local function tools_of(body)
-    local given, made = body.v.tools, {}
-
-    for i = 1, given and given.n or 0 do
-        local tool = given[i]
-
-        if not is_dict(tool) or tool.v.type ~= "function" then
-            unsupported "a tool of another type than function"
-        end
-
-        check(tool, TOOL, "a tool")
-
-        if (tool.v.name or "") == "" then
-            raise "a tool without a name"
-        end
-
-        local of = dict()
-
-        dset(of, "name", tool.v.name)
-        dset(of, "description", tool.v.description or NONE)
-        dset(of, "parameters", tool.v.parameters or NONE)
-        dset(of, "strict", tool.v.strict or false)
-        made[i] = chat.tool_of(of)
+local function tool_of(tool)
+    if tool.v.name == "" then
+        raise "a tool without a name"
     end
 
-    return #made > 0 and list(made) or nil
+    return chat.tool_of(object(
+        "name", tool.v.name, "description", tool.v.description or NONE,
+        "parameters", tool.v.parameters or NONE,
+        "strict", get(tool, "strict") or false))
 end
 
 
 -- As of a chat: "auto", "none", "required", or a table with a name.
 local function choice_of(body, tools)
-    local choice = body.v.tool_choice
+    local choice, name = tool_forms.choice_of_response(body.v.tool_choice)
 
-    if choice == nil then
-        choice = "auto"
-    end
-
-    if is_dict(choice) then
-        if choice.v.type ~= "function" or type(choice.v.name) ~= "string"
-           or choice.v.name == "" or choice.n ~= 2
-        then
-            unsupported "a tool_choice of another form"
-        end
-
-        return { name = choice.v.name }
-    elseif choice ~= "auto" and choice ~= "none" and choice ~= "required" then
-        unsupported "a tool_choice of another form"
+    if choice == "named" then
+        return { name = name }
     end
 
     return choice == "auto" and not tools and "none" or choice
@@ -458,7 +382,7 @@ local function effort_of(body)
         return "medium"
     elseif effort == NONE then
         return nil
-    elseif not EFFORTS[effort] then
+    elseif not chat.EFFORTS[effort] then
         raise(format("the effort %q", effort))
     end
 
@@ -466,15 +390,9 @@ local function effort_of(body)
 end
 
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
-
-    check(body, BODY, "the body")
+local function prepared(body, o)
     items.check(body)
 
-    local o = options.read(given)
     local truncation, include = get(body, "truncation"), get(body, "include")
 
     if truncation and not TRUNCATIONS[truncation] then
@@ -489,7 +407,8 @@ local function prepared(body, given)
         end
     end
 
-    local tools, effort = tools_of(body), effort_of(body)
+    local tools = tool_forms.of_response(body.v.tools, tool_of)
+    local effort = effort_of(body)
     local choice = choice_of(body, tools)
     local text = get(body, "text")
 
@@ -499,7 +418,7 @@ local function prepared(body, given)
         unsupported "a tool_choice beside another constraint"
     end
 
-    local variables = chat.thinking(kwargs.of(body, true), effort)
+    local variables = chat.thinking(options.kwargs(body, true), effort)
 
     return chat.rendered(o, messages_of(o, body),
                          chat.shown_tools(tools, choice),
@@ -508,7 +427,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, BODY)
 
 
 return _M

@@ -12,9 +12,7 @@ local value = require "resty.kv_router.template.value"
 local vllm_chat = require "resty.kv_router.dialect.vllm_chat"
 
 local check = fields.check
-local is_dict = value.is_dict
 local is_list = value.is_list
-local pairs = pairs
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -25,33 +23,18 @@ local NONE = value.NONE
 local _M = {}
 
 
-local function with(given, more)
-    local made = {}
-
-    for name, kind in pairs(given) do
-        made[name] = kind
-    end
-
-    for name, kind in pairs(more) do
-        made[name] = kind
-    end
-
-    return made
-end
-
-
 local FIELDS = {
-    vllm = with(vllm_chat.SAMPLING, {
+    vllm = fields.with({
         prompt = "any", echo = "boolean?", logprobs = "int?",
         suffix = "null", prompt_embeds = "null", best_of = "any",
-    }),
-    sglang = with(sglang_chat.SAMPLING, {
+    }, vllm_chat.SAMPLING),
+    sglang = fields.with({
         prompt = "any", echo = "boolean", logprobs = "int?", suffix = "null",
         max_tokens = "int", n = "int", temperature = "number",
         top_p = "number", top_k = "int", min_p = "number",
         best_of = "int?",
         repetition_penalty = "number", json_schema = "string?",
-    }),
+    }, sglang_chat.SAMPLING),
 }
 
 local GENERATE = fields.table {
@@ -91,20 +74,14 @@ local function text_of(given)
 end
 
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
-
-    options.read(given, true)
-
-    if body.v.text ~= nil and given.engine == "sglang" then
+local function prepared(body, o)
+    if body.v.text ~= nil and o.engine == "sglang" then
         check(body, GENERATE, "the body")
 
         return { text = text_of(body.v.text), add_special_tokens = true }
     end
 
-    local known = BODIES[given.engine]
+    local known = BODIES[o.engine]
 
     if not known then
         unsupported "texts for an engine whose dialect is not known"
@@ -116,21 +93,21 @@ local function prepared(body, given)
         raise "a body without a prompt"
     end
 
-    if given.engine == "vllm" then
+    if o.engine == "vllm" then
         vllm_chat.checked(body)
     else
         sglang_chat.checked(body)
     end
 
     return { text = text_of(body.v.prompt),
-             add_special_tokens = given.engine == "sglang"
+             add_special_tokens = o.engine == "sglang"
                                   or body.v.add_special_tokens ~= false }
 end
 
 
 -- text and add_special_tokens; nil, a sentence and the kind of failure.  Of
 -- several texts the first counts.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, nil, true)
 
 
 return _M

@@ -6,9 +6,9 @@
 
 
 local fields = require "resty.kv_router.dialect.fields"
-local kwargs = require "resty.kv_router.dialect.kwargs"
 local options = require "resty.kv_router.dialect.options"
 local tape = require "resty.kv_router.template.tape"
+local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
 
 local check = fields.check
@@ -21,7 +21,7 @@ local get = fields.get
 local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
-local pairs = pairs
+local object = value.object
 local raise = value.raise
 local sub = string.sub
 local type = type
@@ -65,7 +65,7 @@ local SAMPLING = {
     early_stopping = "any",
 }
 
-local CHAT = {
+local CHAT = fields.with({
     messages = "list", logprobs = "boolean?", top_logprobs = "int?",
     max_completion_tokens = "int?", tools = "list?", tool_choice = "any",
     reasoning_effort = "string?", include_reasoning = "boolean",
@@ -75,11 +75,7 @@ local CHAT = {
     chat_template_kwargs = "dict?", function_call = "null",
     functions = "null", modalities = "null", audio = "null",
     prediction = "null", web_search_options = "null",
-}
-
-for name, kind in pairs(SAMPLING) do
-    CHAT[name] = CHAT[name] or kind
-end
+}, SAMPLING)
 
 _M.SAMPLING = SAMPLING
 _M.FIELDS = CHAT
@@ -93,16 +89,6 @@ local MESSAGE = fields.table {
     reasoning_content = "string?", tools = "null", task = "null",
     refusal = "any", audio = "null", function_call = "null",
     annotations = "any", cache_control = "any", id = "any",
-}
-
-local TOOL = fields.table {
-    type = "string", ["function"] = "dict", cache_control = "any",
-    defer_loading = "null",
-}
-
-local FUNCTION = fields.table {
-    name = "string", description = "string?", parameters = "dict?",
-    strict = "boolean?", defer_loading = "null",
 }
 
 -- the member with a part's text
@@ -123,6 +109,8 @@ end
 
 local EFFORTS = { none = true, minimal = true, low = true, medium = true,
                   high = true, xhigh = true, max = true }
+
+_M.EFFORTS = EFFORTS
 
 local BILLING = "x-anthropic-billing-header"
 
@@ -205,10 +193,7 @@ end
 
 
 local function wrapped(text, part)
-    local made = dict()
-
-    dset(made, "type", "text")
-    dset(made, "text", text)
+    local made = object("type", "text", "text", text)
 
     if part then
         for i = 1, part.n do
@@ -347,11 +332,9 @@ local function message_of(given, as_parts, typed)
         raise "a message whose content is null"
     end
 
-    local made = dict()
-
-    dset(made, "role", role)
-    dset(made, "content", content_of(get(given, "content"), role, as_parts,
-                                     typed))
+    local made = object("role", role, "content",
+                        content_of(get(given, "content"), role, as_parts,
+                                   typed))
 
     if role == "assistant" then
         local calls = get(given, "tool_calls")
@@ -448,12 +431,8 @@ local function without_developer(messages)
         return list(made, messages.n)
     end
 
-    local first = dict()
-
-    dset(first, "role", "system")
-    dset(first, "content", concat(system, "\n\n"))
-
-    local all = { first }
+    local all = { object("role", "system",
+                         "content", concat(system, "\n\n")) }
 
     for i = 1, #rest do
         all[i + 1] = rest[i]
@@ -467,49 +446,18 @@ end
 
 -- A tool as the template gets it, of its function's members.
 local function tool_of(of)
-    local made, as = dict(), dict()
-
-    dset(as, "name", of.v.name)
-    dset(as, "description", of.v.description or NONE)
-    dset(as, "parameters", of.v.parameters or NONE)
-
-    if get(of, "strict") ~= nil then
-        dset(as, "strict", of.v.strict)
-    end
-
-    dset(made, "type", "function")
-    dset(made, "function", as)
-
-    return made
+    return object("type", "function", "function", object(
+        "name", of.v.name, "description", of.v.description or NONE,
+        "parameters", of.v.parameters or NONE, "strict", get(of, "strict")))
 end
 
 
-local function tools_of(given)
-    local made = {}
-
-    for i = 1, given.n do
-        local tool = given[i]
-
-        if not is_dict(tool) or not is_dict(tool.v["function"]) then
-            raise "a tool without a function"
-        end
-
-        check(tool, TOOL, "a tool")
-
-        local of = tool.v["function"]
-
-        check(of, FUNCTION, "a tool's function")
-
-        if of.v.name == nil then
-            raise "a tool without a name"
-        elseif tool.v.type ~= nil and tool.v.type ~= "function" then
-            unsupported(format("a tool of the type %s", tool.v.type))
-        end
-
-        made[i] = tool_of(of)
+local function tool_of_chat(of, tool)
+    if tool.v.type ~= nil and tool.v.type ~= "function" then
+        unsupported(format("a tool of the type %s", tool.v.type))
     end
 
-    return list(made, given.n)
+    return tool_of(of)
 end
 
 
@@ -541,14 +489,7 @@ local function choice_of(body, tools)
         return choice
     end
 
-    local of = is_dict(choice) and choice.v["function"]
-    local name = is_dict(of) and of.v.name
-
-    if type(name) ~= "string" or choice.v.type ~= "function" then
-        unsupported "a tool_choice of another form"
-    end
-
-    tool_named(tools, name)
+    tool_named(tools, tool_forms.named(choice))
 
     return "named"
 end
@@ -633,13 +574,13 @@ function _M.variables(o, given, effort, response)
         end
     end
 
-    local merged = kwargs.merged(given, more)
+    local merged = options.merged(given, more)
 
     if response and o.kwargs.n == 0 then
         return merged
     end
 
-    return kwargs.merged(o.kwargs, merged)
+    return options.merged(o.kwargs, merged)
 end
 
 
@@ -678,8 +619,7 @@ function _M.rendered(o, given)
 end
 
 
--- The same of a body, whose fields are checked.
-function _M.chat(o, body)
+local function prepared(body, o)
     local effort = get(body, "reasoning_effort")
 
     if effort and not EFFORTS[effort] then
@@ -694,7 +634,7 @@ function _M.chat(o, body)
         raise "an empty list of tools"
     end
 
-    local tools = given and tools_of(given)
+    local tools = given and tool_forms.of_chat(given, tool_of_chat)
     local choice = choice_of(body, tools)
     local generate = body.v.add_generation_prompt
 
@@ -707,7 +647,7 @@ function _M.chat(o, body)
         typed = true,
         tools = _M.shown_tools(o, tools, choice),
         documents = documents_of(body),
-        kwargs = _M.variables(o, kwargs.of(body, o.trusts), effort),
+        kwargs = _M.variables(o, options.kwargs(body, o.trusts), effort),
         add_generation_prompt = generate == nil or generate,
         continue_final_message = body.v.continue_final_message == true,
         add_special_tokens = body.v.add_special_tokens == true,
@@ -715,19 +655,8 @@ function _M.chat(o, body)
 end
 
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
-
-    check(body, BODY, "the body")
-
-    return _M.chat(options.read(given), body)
-end
-
-
 -- The variables of the template; nil, a sentence and the kind of failure.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, BODY)
 
 
 -- For the other forms: a tool of its function's members, and whether a tool is

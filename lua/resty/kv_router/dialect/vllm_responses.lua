@@ -9,17 +9,16 @@
 local chat = require "resty.kv_router.dialect.vllm_chat"
 local fields = require "resty.kv_router.dialect.fields"
 local items = require "resty.kv_router.dialect.items"
-local kwargs = require "resty.kv_router.dialect.kwargs"
 local options = require "resty.kv_router.dialect.options"
+local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
 
 local check = fields.check
-local dict = value.dict
 local dset = value.dset
 local format = string.format
 local get = fields.get
-local is_dict = value.is_dict
 local list = value.list
+local object = value.object
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -55,45 +54,25 @@ _M.FIELDS = {
 
 local BODY = fields.table(_M.FIELDS)
 
-local TOOL = fields.table {
-    type = "string", name = "string", description = "string?",
-    parameters = "dict?", strict = "boolean?",
-}
-
 local REASONING = fields.table {
     effort = "string?", summary = "string?", generate_summary = "null",
 }
-
-local EFFORTS = { none = true, minimal = true, low = true, medium = true,
-                  high = true, xhigh = true, max = true }
 
 local OPEN = { in_progress = true, incomplete = true }
 
 
 -- ---- messages ---------------------------------------------------------------
 
-local function message(role)
-    local made = dict()
-
-    dset(made, "role", role)
-
-    return made
-end
-
-
 -- A call goes into the assistant's message before, if there is one.
 local function append_call(made, item)
-    local call, of = dict(), dict()
+    local call = object("id", item.v.call_id, "function",
+                        object("name", item.v.name,
+                               "arguments", item.v.arguments),
+                        "type", "function")
     local last = made[#made]
 
-    dset(of, "name", item.v.name)
-    dset(of, "arguments", item.v.arguments)
-    dset(call, "id", item.v.call_id)
-    dset(call, "function", of)
-    dset(call, "type", "function")
-
     if not last or last.v.role ~= "assistant" then
-        last = message "assistant"
+        last = object("role", "assistant")
         made[#made + 1] = last
     end
 
@@ -118,9 +97,7 @@ local function append_said(made, name, text)
         return
     end
 
-    last = message "assistant"
-    dset(last, name, text)
-    made[#made + 1] = last
+    made[#made + 1] = object("role", "assistant", name, text)
 end
 
 
@@ -135,9 +112,8 @@ local function append_item(made, item)
             unsupported "an output that is no text"
         end
 
-        made[#made + 1] = message "tool"
-        dset(made[#made], "content", item.v.output)
-        dset(made[#made], "tool_call_id", item.v.call_id)
+        made[#made + 1] = object("role", "tool", "content", item.v.output,
+                                 "tool_call_id", item.v.call_id)
 
     elseif kind == "reasoning" then
         local content, summary = get(item, "content"), item.v.summary
@@ -163,25 +139,16 @@ local function append_item(made, item)
         append_said(made, "content", item.v.content)
 
     else
-        made[#made + 1] = message(item.v.role)
-        dset(made[#made], "content", item.v.content)
+        made[#made + 1] = object("role", item.v.role,
+                                 "content", item.v.content)
     end
 end
 
 
 local function messages_of(body)
-    local made = {}
-    local instructions, input = get(body, "instructions"), body.v.input
+    local made, input = items.begun(body)
 
-    if instructions and instructions ~= "" then
-        made[1] = message "system"
-        dset(made[1], "content", instructions)
-    end
-
-    if type(input) == "string" then
-        made[#made + 1] = message "user"
-        dset(made[#made], "content", input)
-
+    if not input then
         return list(made), false
     end
 
@@ -200,59 +167,12 @@ end
 
 -- ---- tools ------------------------------------------------------------------
 
-local function tools_of(body)
-    local given = body.v.tools
-
-    if given == nil or given.n == 0 then
-        return nil
-    end
-
-    local made = {}
-
-    for i = 1, given.n do
-        local tool = given[i]
-
-        if not is_dict(tool) or tool.v.type ~= "function" then
-            unsupported "a tool of another type than function"
-        end
-
-        check(tool, TOOL, "a tool")
-
-        if tool.v.name == nil then
-            raise "a tool without a name"
-        end
-
-        made[i] = chat.tool_of(tool)
-    end
-
-    return list(made, given.n)
-end
-
-
 -- "auto", "none", "required", "named"
 local function choice_of(body, tools)
-    local choice = body.v.tool_choice
+    local choice, name = tool_forms.choice_of_response(body.v.tool_choice)
 
-    if choice == nil then
-        choice = "auto"
-    end
-
-    if is_dict(choice) then
-        local name = choice.v.name
-
-        if choice.v.type ~= "function" or type(name) ~= "string"
-           or choice.n ~= 2
-        then
-            unsupported "a tool_choice of another form"
-        end
-
+    if choice == "named" then
         chat.tool_named(tools, name)
-
-        return "named"
-    end
-
-    if choice ~= "auto" and choice ~= "none" and choice ~= "required" then
-        unsupported "a tool_choice of another form"
     elseif choice == "required" and not tools then
         raise "a tool_choice without tools"
     end
@@ -271,7 +191,7 @@ local function effort_of(body)
         check(given, REASONING, "reasoning")
         effort = get(given, "effort")
 
-        if effort and not EFFORTS[effort] then
+        if effort and not chat.EFFORTS[effort] then
             raise(format("the effort %q", effort))
         end
     end
@@ -289,18 +209,12 @@ local function checked(body)
 end
 
 
-local function prepared(body, given)
-    if not is_dict(body) then
-        raise "a body that is no object"
-    end
-
-    check(body, BODY, "the body")
+local function prepared(body, o)
     items.check(body)
     checked(body)
 
-    local o = options.read(given)
     local messages, continued = messages_of(body)
-    local tools = tools_of(body)
+    local tools = tool_forms.of_response(body.v.tools, chat.tool_of)
 
     if choice_of(body, tools) == "none" and o.excluded then
         tools = nil
@@ -309,7 +223,7 @@ local function prepared(body, given)
     return chat.rendered(o, {
         messages = messages,
         tools = tools,
-        kwargs = chat.variables(o, kwargs.of(body, o.trusts),
+        kwargs = chat.variables(o, options.kwargs(body, o.trusts),
                                 effort_of(body), true),
         add_generation_prompt = not continued,
         continue_final_message = continued,
@@ -319,7 +233,7 @@ end
 
 
 -- The variables of the template; nil, a sentence and the kind of failure.
-_M.prepare = fields.preparing(prepared)
+_M.prepare = options.preparing(prepared, BODY)
 
 
 return _M

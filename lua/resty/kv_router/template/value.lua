@@ -118,6 +118,31 @@ function _M.dset(d, key, val)
 end
 
 
+-- A dict of these names and values, in order; a value that is nil is none.
+function _M.object(a, x, b, y, c, z, d, w)
+    local made = _M.dict()
+    local dset = _M.dset
+
+    if x ~= nil then
+        dset(made, a, x)
+    end
+
+    if y ~= nil then
+        dset(made, b, y)
+    end
+
+    if z ~= nil then
+        dset(made, c, z)
+    end
+
+    if w ~= nil then
+        dset(made, d, w)
+    end
+
+    return made
+end
+
+
 -- A list of the n elements t[1 .. n], or of all of them; t becomes the list.
 function _M.list(t, n)
     t.n = n or #t
