@@ -37,27 +37,7 @@
 #define KVR_RELAY_H_INCLUDED
 
 
-#include "kvr_relay_log.h"
-#include "kvr_relay_options.h"
-
-#include "normalise/kvr_normalise.h"
-#include "wire/kvr_redis_url.h"
-#include "zone/kvr_router.h"
-
-#include <hiredis/hiredis.h>
-#include <zmq.h>
-
-
-/* the maximum length of the reason for "not complete", in bytes */
-#define KVR_RELAY_REASON  160
-/* The first base waits for all sources so long: less than routers wait. */
-#define KVR_RELAY_SYNC_MS 3000
-/* the maximum length of a channel's name, in bytes */
-#define KVR_RELAY_KEY     160
-
-
-typedef struct kvr_relay_s  kvr_relay_t;
-
+#include "kvr_relay_core.h"
 #include "kvr_relay_loop.h"
 #include "kvr_relay_parts.h"
 #include "kvr_relay_batch.h"
@@ -77,32 +57,6 @@ typedef struct kvr_relay_s  kvr_relay_t;
 #include "kvr_relay_engine.h"
 #include "kvr_relay_state.h"
 #include "kvr_relay_metrics.h"
-
-
-/* All since the start. */
-typedef struct {
-    uint64_t    messages;           /* of the engine, applied */
-    uint64_t    bytes;
-    uint64_t    events;
-    uint64_t    duplicates;         /* messages seen before */
-    uint64_t    gaps;               /* in the engine's sequence */
-    uint64_t    gaps_filled;        /* by replay */
-    uint64_t    replays;            /* asked for */
-    uint64_t    unanswered;         /* of these, those without any answer */
-    uint64_t    reconnects;         /* of the engine */
-    uint64_t    restarts;           /* of the engine, proven */
-    uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
-    uint64_t    stored;             /* blocks, after counting */
-    uint64_t    removed;
-    uint64_t    cleared;            /* ranks */
-    uint64_t    envelopes;          /* acknowledged by Redis */
-    uint64_t    dropped;            /* envelopes, for want of room */
-    uint64_t    snapshots;
-    uint64_t    snapshots_failed;
-    uint64_t    redis_connects;
-    uint64_t    redis_errors;       /* answers that are errors */
-    uint64_t    lag_ms;             /* of the last one acknowledged */
-} kvr_relay_counters_t;
 
 
 struct kvr_relay_s {

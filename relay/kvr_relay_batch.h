@@ -10,6 +10,9 @@
 #define KVR_RELAY_BATCH_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+
 #define KVR_RELAY_BATCH_MAX  (256u << 10)   /* bytes of a batch */
 
 

@@ -9,6 +9,10 @@
 #define KVR_RELAY_ENGINE_H_INCLUDED
 
 
+#include "kvr_relay_loop.h"
+#include "kvr_relay_source.h"
+
+
 /* Connects all sources to the engine, or closes their connections. */
 void kvr_relay_engine_start(kvr_relay_t *r);
 void kvr_relay_engine_stop(kvr_relay_t *r);

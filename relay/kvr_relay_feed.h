@@ -10,6 +10,9 @@
 #define KVR_RELAY_FEED_H_INCLUDED
 
 
+#include "kvr_relay_source.h"
+
+
 /* What helps where a batch names another rank than its endpoint's. */
 #define KVR_RELAY_OTHER_REMEDY                                                \
     "name --events in the order of the engine's ranks; of a node whose ranks "\

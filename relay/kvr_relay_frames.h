@@ -14,6 +14,11 @@
 #define KVR_RELAY_FRAMES_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+#include <zmq.h>
+
+
 #define KVR_RELAY_FRAMES     4
 #define KVR_RELAY_SGL_EPOCH  64         /* bytes */
 

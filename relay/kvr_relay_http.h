@@ -10,6 +10,8 @@
 
 
 #include <curl/curl.h>
+#include <stdbool.h>
+#include <zmq.h>
 
 
 #define KVR_RELAY_HTTP_FDS  8

@@ -14,6 +14,11 @@
 #define KVR_RELAY_LOOP_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+#include <zmq.h>
+
+
 /* Why the process ends. */
 typedef enum {
     KVR_RELAY_ENDED = 0,

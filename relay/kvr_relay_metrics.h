@@ -11,6 +11,9 @@
 #define KVR_RELAY_METRICS_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+
 struct MHD_Daemon;
 
 

@@ -10,6 +10,9 @@
 #define KVR_RELAY_MIRROR_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+
 typedef struct {
     void              *base;
     size_t             size;

@@ -9,6 +9,11 @@
 #define KVR_RELAY_PARTS_H_INCLUDED
 
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+
 typedef struct {
     char      *bytes;
     size_t     len;

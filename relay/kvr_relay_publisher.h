@@ -16,6 +16,10 @@
 #define KVR_RELAY_PUBLISHER_H_INCLUDED
 
 
+#include "kvr_relay_batch.h"
+#include "kvr_relay_ring.h"
+
+
 typedef enum {
     KVR_RELAY_UNBASED,
     KVR_RELAY_HELD,

@@ -13,7 +13,11 @@
 #define KVR_RELAY_REDIS_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+#include "kvr_relay_loop.h"
 #include "kvr_relay_wire.h"
+
+#include <hiredis/hiredis.h>
 
 
 /* the maximum number of commands that wait for an answer */

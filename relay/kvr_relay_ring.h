@@ -10,6 +10,11 @@
 #define KVR_RELAY_RING_H_INCLUDED
 
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+
 #define KVR_RELAY_RING_ENTRIES  65536u      /* a power of two */
 
 

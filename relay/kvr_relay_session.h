@@ -16,6 +16,9 @@
 #define KVR_RELAY_SESSION_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+
+
 /*
  * The keys of a worker expire so long after its last relay has ended: a day,
  * in which somebody can repair the relay.

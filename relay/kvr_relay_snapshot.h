@@ -11,6 +11,10 @@
 #define KVR_RELAY_SNAPSHOT_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+#include "kvr_relay_parts.h"
+
+
 typedef struct {
     bool                wanted;
     uint64_t            due_ms;         /* not before */

@@ -17,6 +17,10 @@
 #define KVR_RELAY_SOURCE_H_INCLUDED
 
 
+#include "kvr_relay_frames.h"
+#include "kvr_relay_step.h"
+
+
 typedef struct kvr_relay_zmq_s  kvr_relay_zmq_t;
 
 

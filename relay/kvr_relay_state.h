@@ -14,6 +14,10 @@
 #define KVR_RELAY_STATE_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
+#include "kvr_relay_parts.h"
+
+
 bool kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts);
 
 /*

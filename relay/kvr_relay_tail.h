@@ -15,6 +15,12 @@
 #define KVR_RELAY_TAIL_H_INCLUDED
 
 
+#include "kvr_relay_parts.h"
+#include "kvr_relay_source.h"
+
+#include <hiredis/hiredis.h>
+
+
 typedef struct {
     kvr_relay_parts_t   entries;
     uint64_t            bytes;          /* --ring at most */

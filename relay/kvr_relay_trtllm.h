@@ -15,6 +15,7 @@
 #define KVR_RELAY_TRTLLM_H_INCLUDED
 
 
+#include "kvr_relay_core.h"
 #include "kvr_relay_http.h"
 
 

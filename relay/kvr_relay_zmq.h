@@ -17,6 +17,9 @@
 #define KVR_RELAY_ZMQ_H_INCLUDED
 
 
+#include "kvr_relay_source.h"
+
+
 /* The maximum number of messages of a replay that wait: a ROUTER drops
    messages that find no room. */
 #define KVR_RELAY_HWM          100000

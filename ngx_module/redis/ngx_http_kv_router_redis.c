@@ -10,8 +10,6 @@
 /* milliseconds */
 #define NGX_HTTP_KV_ROUTER_SILENCE         10000   /* ms; PING after it */
 #define NGX_HTTP_KV_ROUTER_PONG            5000
-#define NGX_HTTP_KV_ROUTER_DELAY_MIN       100
-#define NGX_HTTP_KV_ROUTER_DELAY_MAX       3000
 
 /* bytes of a read: after a few replies hiredis moves what is left */
 #define NGX_HTTP_KV_ROUTER_READ            16384
@@ -21,9 +19,12 @@
 
 static void ngx_http_kv_router_redis_leave(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_connect_addr(
+    ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev);
 static void ngx_http_kv_router_redis_established(
     ngx_http_kv_router_redis_t *r);
+static void ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_redis_write_handler(ngx_event_t *wev);
 static void ngx_http_kv_router_redis_read_handler(ngx_event_t *rev);
 static ngx_int_t ngx_http_kv_router_redis_parse_replies(
@@ -33,9 +34,6 @@ static ngx_uint_t ngx_http_kv_router_redis_is_push(
 static void ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r,
     void *data, kvr_reply_t *reply);
 static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r);
-static u_char *ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf,
-    size_t len);
 
 
 static u_char  ngx_http_kv_router_redis_buf[NGX_HTTP_KV_ROUTER_READ];
@@ -52,7 +50,7 @@ ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r)
     r->delay = 0;
 
     r->log = *ngx_cycle->log;
-    r->log.handler = ngx_http_kv_router_redis_log_error;
+    r->log.handler = ngx_http_kv_router_redis_log_text;
     r->log.data = r;
     r->log.connection = 0;
 
@@ -176,13 +174,6 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
 }
 
 
-ngx_str_t *
-ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r)
-{
-    return &ngx_http_kv_router_redis_current(r)->url;
-}
-
-
 static void
 ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 {
@@ -226,6 +217,8 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
         r->naddrs = server->naddrs;
     }
 
+    r->next = ngx_http_kv_router_redis_connect_addr;
+
     if (!ngx_http_kv_router_redis_has_master(r, server)
         && r->addr == 0
         && ngx_http_kv_router_redis_resolve(r) == NGX_AGAIN)
@@ -237,7 +230,7 @@ ngx_http_kv_router_redis_connect(ngx_http_kv_router_redis_t *r)
 }
 
 
-void
+static void
 ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
 {
     ngx_int_t                           rc;
@@ -348,6 +341,7 @@ ngx_http_kv_router_redis_established(ngx_http_kv_router_redis_t *r)
     }
 
     if (ngx_http_kv_router_redis_current(r)->ssl) {
+        r->next = ngx_http_kv_router_redis_talk;
         ngx_http_kv_router_redis_ssl(r);
         return;
     }
@@ -356,7 +350,9 @@ ngx_http_kv_router_redis_established(ngx_http_kv_router_redis_t *r)
 }
 
 
-void
+/* The bytes that come and go from now on are RESP. */
+
+static void
 ngx_http_kv_router_redis_talk(ngx_http_kv_router_redis_t *r)
 {
     ngx_connection_t  *c;
@@ -618,145 +614,4 @@ ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r, void *data,
     kvr_reply_t *reply)
 {
     kvr_reply_release(reply);
-}
-
-
-void
-ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
-    char *reason, ngx_str_t *detail)
-{
-    u_char                             *last, text[KVR_TOLD_TEXT];
-    ngx_uint_t                          ready, works, level;
-    ngx_msec_t                          delay;
-    ngx_http_kv_router_redis_server_t  *server;
-
-    server = ngx_http_kv_router_redis_current(r);
-    ready = r->ready;
-    works = r->works;
-
-    r->log.log_level = ngx_cycle->log->log_level;
-
-    level = server->down ? NGX_LOG_INFO : NGX_LOG_ERR;
-
-    last = ngx_snprintf(text, sizeof(text), detail ? "%s: \"%V\"" : "%s",
-                        reason, detail);
-
-    ngx_log_error(level, &r->log, err, "%*s", (size_t) (last - text), text);
-
-    last = ngx_slprintf(last, text + sizeof(text), ", redis: \"%V\"",
-                        &server->url);
-    ngx_http_kv_router_told(r->zone, level, text, last - text);
-
-    server->down = 1;
-
-    ngx_http_kv_router_redis_disconnect(r);
-
-    if (works) {
-
-        if (r->reset) {
-            r->delay = ngx_min(r->delay * 2, NGX_HTTP_KV_ROUTER_DELAY_MAX);
-        }
-
-    } else {
-
-        if (++r->addr >= r->naddrs) {
-            r->addr = 0;
-            r->addrs = NULL;
-
-            if (r->leader == NULL) {
-                r->server = (r->server + 1) % r->zone->redis->servers.nelts;
-            }
-
-            if (r->leader || r->server == 0) {
-                r->delay = ngx_min(r->delay * 2, NGX_HTTP_KV_ROUTER_DELAY_MAX);
-            }
-        }
-    }
-
-    r->delay = ngx_max(r->delay, NGX_HTTP_KV_ROUTER_DELAY_MIN);
-
-    /* 50-100% of the delay, so that a fleet does not connect at once */
-
-    delay = r->delay / 2 + ngx_random() % (r->delay / 2 + 1);
-
-    if (!works && (r->addr || (r->server && r->leader == NULL))) {
-        delay = 1;
-    }
-
-    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
-                   "kv_router zone \"%V\": redis %s: closed, %s; the next try "
-                   "is in %M ms", &r->zone->name, r->purpose, reason, delay);
-
-    ngx_add_timer(&r->reconnect, delay);
-
-    if (ready) {
-        ngx_http_kv_router_redis_lost(r);
-    }
-}
-
-
-void
-ngx_http_kv_router_redis_go_to_master(ngx_http_kv_router_redis_t *r)
-{
-    r->found = 1;
-
-    ngx_http_kv_router_redis_disconnect(r);
-
-    /* not at once: nginx could give the new connection the place of this */
-
-    ngx_add_timer(&r->reconnect, 1);
-}
-
-
-static void
-ngx_http_kv_router_redis_disconnect(ngx_http_kv_router_redis_t *r)
-{
-    ngx_connection_t  *c;
-
-    c = r->peer.connection;
-
-    if (c) {
-        r->peer.connection = NULL;
-        ngx_http_kv_router_redis_ssl_close(c);
-        ngx_close_connection(c);
-    }
-
-    if (r->reader) {
-        redisReaderFree(r->reader);
-        r->reader = NULL;
-    }
-
-    r->established = 0;
-    r->ready = 0;
-}
-
-
-ngx_http_kv_router_redis_server_t *
-ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r)
-{
-    ngx_http_kv_router_redis_server_t  *servers;
-
-    servers = r->zone->redis->servers.elts;
-
-    return &servers[r->server];
-}
-
-
-static u_char *
-ngx_http_kv_router_redis_log_error(ngx_log_t *log, u_char *buf, size_t len)
-{
-    u_char                      *p;
-    ngx_http_kv_router_redis_t  *r;
-
-    p = buf;
-    r = log->data;
-
-    if (log->action) {
-        p = ngx_snprintf(p, len, " while %s", log->action);
-        len -= p - buf;
-        buf = p;
-    }
-
-    return ngx_snprintf(p, len, ", zone: \"%V\", redis: \"%V\"",
-                        &r->zone->name, ngx_http_kv_router_redis_url(r));
 }

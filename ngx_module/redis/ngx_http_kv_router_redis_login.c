@@ -7,7 +7,7 @@
  */
 
 
-#include "ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_redis_link.h"
 
 #include <wire/kvr_redis_info.h>
 

@@ -7,7 +7,7 @@
  */
 
 
-#include "ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_redis_link.h"
 
 
 /* bytes of a reader's buffer that hiredis keeps while the buffer is empty */

@@ -7,7 +7,7 @@
  */
 
 
-#include "ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_redis_link.h"
 #include "../module/ngx_http_kv_router_resolver.h"
 
 
@@ -82,7 +82,7 @@ ngx_http_kv_router_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
 
     ngx_resolve_name_done(ctx);
 
-    ngx_http_kv_router_redis_connect_addr(r);
+    r->next(r);
 }
 
 

@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_redis_link.h"
 
 
 static void ngx_http_kv_router_redis_set_master(

@@ -6,7 +6,7 @@
  */
 
 
-#include "ngx_http_kv_router_redis.h"
+#include "ngx_http_kv_router_redis_link.h"
 
 
 static void ngx_http_kv_router_redis_ssl_handler(ngx_connection_t *c);
@@ -94,7 +94,7 @@ ngx_http_kv_router_redis_ssl_handler(ngx_connection_t *c)
         return;
     }
 
-    ngx_http_kv_router_redis_talk(r);
+    r->next(r);
 }
 
 
@@ -119,16 +119,4 @@ ngx_http_kv_router_redis_ssl_name(ngx_http_kv_router_redis_t *r,
     *literal = server->literal;
 
     return &server->host;
-}
-
-
-void
-ngx_http_kv_router_redis_ssl_close(ngx_connection_t *c)
-{
-    ngx_http_kv_router_tls_close(c);
-
-    if (c->pool) {
-        ngx_destroy_pool(c->pool);
-        c->pool = NULL;
-    }
 }
