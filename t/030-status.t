@@ -102,7 +102,7 @@ memory: zone_bytes used_bytes arena_bytes arena_used
 index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn lookups_cut rollbacks lock_breaks load_reclaimed load_uncounted load_below_zero
 frequency: window_ms blocks_max replaced cut
 lease: pid token
-requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared decide_seconds never_matched by_reason by_tokens
+requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared never_matched by_reason by_tokens
 by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field budget busy refused no_rung encoded no_prompt no_load unknown_model raised unsupported unproven
 shard: lease workers blocks used_bytes
 worker: worker_id address resolved model ranks engine role weight max_active salted spec_drop attention_chunk hybrid events capacity lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load speed reported held estimates responses first_byte
@@ -234,9 +234,9 @@ ends: true
                         ", no body ",
                         metric(text, 'decisions_total{zone="main",'
                                      .. 'reason="no_body"}'),
-                        ", stores ",
-                        metric(text, 'worker_stores_total{zone="main",'
-                                     .. 'worker="w1"}'),
+                        ", stored ",
+                        metric(text, 'worker_blocks_stored_total{zone="main",'
+                                     .. 'worker="w1"}') or 0,
                         ", handles ",
                         metric(text, 'handles{zone="main"}'), ", active ",
                         metric(text, 'worker_active_requests{zone="main",'
@@ -251,7 +251,7 @@ ends: true
             ask("POST", "/v1/completions", "")
             report("asked")
 
-            local time = client.stats().requests.decide_seconds
+            local time = client.stats().times.decide.sum
 
             ngx.say("time: ", time > 0 and time < 10)
             ask("POST", "/kv/events", event("w1", stored(5, { { 6, 7 } })))
@@ -259,19 +259,17 @@ ends: true
 
             local text = ask("GET", "/status?format=prometheus").body
 
-            for _, name in ipairs { "refused", "blocks_unknown",
-                                    "blocks_removed" }
+            for _, name in ipairs { "events_skipped", "blocks_removed" }
             do
                 ngx.say(text:match("\n(kv_router_worker_[a-z_]*" .. name
                                    .. "_total{[^\n]*)"))
             end
 --- response_body
-at first: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stores 0, handles 0, active 0
-stored: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stores 1, handles 3, active 0
-asked: requests 2 = 2, prompt 4, overlap 3, by policy 1, no body 1, stores 1, handles 3, active 0
+at first: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stored 0, handles 0, active 0
+stored: requests 0 = 0, prompt 0, overlap 0, by policy 0, no body 0, stored 3, handles 3, active 0
+asked: requests 2 = 2, prompt 4, overlap 3, by policy 1, no body 1, stored 3, handles 3, active 0
 time: true
-kv_router_worker_events_refused_total{zone="main",worker="w1",reason="parent"} 1
-kv_router_worker_blocks_unknown_total{zone="main",worker="w1"} 1
+kv_router_worker_events_skipped_total{zone="main",worker="w1",reason="parent"} 1
 kv_router_worker_blocks_removed_total{zone="main",worker="w1"} 1
 
 

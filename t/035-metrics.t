@@ -151,7 +151,7 @@ JSON: 2 1 14 15
             show(text, "policy_info")
             show(text, "policy_reasons_total")
 
-            local at = tonumber(text:match("\nkv_router_policy_loaded_timestamp_seconds%b{} (%d+)"))
+            local at = client.stats().policy.loaded
 
             ngx.say("loaded before now: ", at <= ngx.time() and at > ngx.time() - 3600)
 

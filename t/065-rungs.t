@@ -456,13 +456,14 @@ found vllm 0.32.0: all; vllm 0.32.0: all
 
             local text = ask("GET", "/status?format=prometheus").body
 
-            for _, name in ipairs { "tokens_total", "questions_total",
-                                    "probes_failed_total", "worker_engine",
-                                    "worker_rung" }
+            for _, name in ipairs { "tokens_total{",
+                                    'asks_total{[^}]*what="tokens"',
+                                    'asks_failed_total{[^}]*what="probe"',
+                                    "worker_info{" }
             do
-                for line in text:gmatch("kv_router_" .. name .. "{[^\n]*") do
+                for line in text:gmatch("kv_router_" .. name .. "[^\n]*") do
                     if not line:find("w2", 1, true) then
-                        ngx.say(line)
+                        ngx.say((line:gsub('address="[^"]*"', "address")))
                     end
                 end
             end
@@ -481,15 +482,9 @@ kv_router_tokens_total{zone="main",by="render"} 1
 kv_router_tokens_total{zone="main",by="remote"} 0
 kv_router_tokens_total{zone="main",by="local"} 0
 kv_router_tokens_total{zone="main",by="text"} 0
-kv_router_questions_total{zone="main"} 1
-kv_router_probes_failed_total{zone="main"} 0
-kv_router_worker_engine{zone="main",worker="w1",engine="vllm",version="0.32.0"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="render_completions"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="render_chat"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="render_messages"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="render_responses"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_completions"} 1
-kv_router_worker_rung{zone="main",worker="w1",rung="tokenize_chat"} 1
+kv_router_asks_total{zone="main",what="tokens"} 1
+kv_router_asks_failed_total{zone="main",what="probe"} 0
+kv_router_worker_info{zone="main",worker="w1",address,model="",role="both",origin="static",source="none",engine="vllm",version="0.32.0"} 1
 render , 2 blocks
 
 

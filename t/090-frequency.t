@@ -293,20 +293,10 @@ a drained worker has them, too: 200 asked 5 4
             ngx.say("an eighth of the zone, at 72 bytes: ",
                     f.blocks_max > 22000 and f.blocks_max < 29128)
             ngx.say("replaced ", f.replaced, " cut ", f.cut)
-
-            local metrics = ask("GET", "/status?format=prometheus").body
-
-            for line in metrics:gmatch("[^\n]+") do
-                if line:find("^kv_router_frequency.*total") then
-                    ngx.say(line)
-                end
-            end
 --- response_body
 4097 blocks, 4096 frequencies, the last is 1
 an eighth of the zone, at 72 bytes: true
 replaced 0 cut 2
-kv_router_frequency_replaced_total{zone="main"} 0
-kv_router_frequency_cut_total{zone="main"} 2
 
 
 

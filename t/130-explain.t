@@ -375,10 +375,8 @@ streamed: 2 answers, prompts 36, predicted 24, best 24, cached 20
 silent ones: 2 answers, prompts 36, predicted 24, best 24, cached 20
 variable: nil
 without tokens: 2 answers, prompts 36, predicted 24, best 24, cached 20
-kv_router_worker_usage_requests_total{zone="main",worker="w1"} 2
 kv_router_worker_usage_prompt_tokens_total{zone="main",worker="w1"} 36
 kv_router_worker_usage_predicted_tokens_total{zone="main",worker="w1"} 24
-kv_router_worker_usage_best_tokens_total{zone="main",worker="w1"} 24
 kv_router_worker_usage_cached_tokens_total{zone="main",worker="w1"} 20
 --- no_error_log
 [error]

@@ -179,7 +179,6 @@ w2: the candidate has it, too: true
 then: w1 has a speed; w2 has a speed; 
 kv_router_worker_prefill_tokens{zone="main",worker="w2",dp_rank="0"} 0
 kv_router_worker_prefill_tokens_per_second{zone="main",worker="w2",dp_rank="0"} N
-kv_router_worker_prefill_speed_samples{zone="main",worker="w2",dp_rank="0"} 0
 
 
 

@@ -43,21 +43,12 @@ __DATA__
 
             for line in text:gmatch("[^\n]+") do
                 if line:find("^kv_router_turn_cache") then
-                    ngx.say((line:gsub("slots{zone=\"main\"} %d+", "slots")))
+                    ngx.say(line)
                 end
             end
 --- response_body
-kv_router_turn_cache_slots
-kv_router_turn_cache_slots_used{zone="main"} 0
-kv_router_turn_cache_hits_total{zone="main"} 0
-kv_router_turn_cache_misses_total{zone="main"} 0
-kv_router_turn_cache_tokens_total{zone="main"} 0
-kv_router_turn_cache_entries_total{zone="main"} 0
-kv_router_turn_cache_evicted_total{zone="main"} 0
-kv_router_turn_cache_lost_total{zone="main"} 0
-kv_router_turn_cache_torn_total{zone="main"} 0
-kv_router_turn_cache_too_large_total{zone="main"} 0
-kv_router_turn_cache_busy_total{zone="main"} 0
+kv_router_turn_cache_texts_total{zone="main",found="yes"} 0
+kv_router_turn_cache_texts_total{zone="main",found="no"} 0
 
 
 

@@ -421,7 +421,7 @@ ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 
     c = r->data;
 
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_connects, 1);
+    ngx_http_kv_router_count(c->zone->sh, REDIS_CONNECTS, 1);
 
     channel = &c->zone->redis->channel;
 
@@ -449,7 +449,7 @@ ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 
     ngx_http_kv_router_consumer_up(c, 0);
 
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_disconnects, 1);
+    ngx_http_kv_router_count(c->zone->sh, REDIS_DISCONNECTS, 1);
 }
 
 
@@ -546,8 +546,8 @@ ngx_http_kv_router_consumer_message(ngx_http_kv_router_consumer_t *c,
         return NGX_DECLINED;
     }
 
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_messages, 1);
-    (void) ngx_atomic_fetch_add(&c->zone->sh->redis_bytes, body.len);
+    ngx_http_kv_router_count(c->zone->sh, REDIS_MESSAGES, 1);
+    ngx_http_kv_router_count(c->zone->sh, REDIS_BYTES, body.len);
 
     ngx_http_kv_router_consumer_wake(c);
 
@@ -578,7 +578,7 @@ ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
 static void
 ngx_http_kv_router_consumer_repairer_connected(ngx_http_kv_router_redis_t *r)
 {
-    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_connects, 1);
+    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
 
     ngx_http_kv_router_redis_works(r);
 
@@ -590,7 +590,7 @@ static void
 ngx_http_kv_router_consumer_repairer_disconnected(
     ngx_http_kv_router_redis_t *r)
 {
-    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_disconnects, 1);
+    ngx_http_kv_router_count(r->zone->sh, REDIS_DISCONNECTS, 1);
 
     ngx_http_kv_router_consumer_wake(r->data);
 }

@@ -427,7 +427,7 @@ ngx_http_kv_router_routed(ngx_http_kv_router_zone_t *zone,
     e = zone->estimator;
 
     if (e == NULL || e->mine == 0) {
-        (void) ngx_atomic_fetch_add(&zone->sh->routed_lost, 1);
+        ngx_http_kv_router_count(zone->sh, ROUTED_LOST, 1);
         return;
     }
 

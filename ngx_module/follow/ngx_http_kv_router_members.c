@@ -167,7 +167,7 @@ ngx_http_kv_router_members_connected(ngx_http_kv_router_redis_t *r)
 
     m = r->data;
 
-    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_connects, 1);
+    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
 
     ngx_http_kv_router_redis_works(r);
 
@@ -184,7 +184,7 @@ ngx_http_kv_router_members_disconnected(ngx_http_kv_router_redis_t *r)
 
     m = r->data;
 
-    (void) ngx_atomic_fetch_add(&r->zone->sh->redis_disconnects, 1);
+    ngx_http_kv_router_count(r->zone->sh, REDIS_DISCONNECTS, 1);
 
     ngx_http_kv_router_members_stop_timer(m);
 

@@ -50,45 +50,20 @@ ngx_http_kv_router_tell_log(void *data, kvr_level_t level, const char *text)
 static void
 ngx_http_kv_router_tell_count(void *data, kvr_count_t what)
 {
-    ngx_atomic_t                *counter;
-    ngx_http_kv_router_shctx_t  *sh;
+    static const ngx_http_kv_router_count_t  ids[] = {
+        [KVR_COUNT_MESSAGES_REFUSED] = NGX_HTTP_KV_ROUTER_COUNT_REDIS_REFUSED,
+        [KVR_COUNT_MESSAGES_DROPPED] = NGX_HTTP_KV_ROUTER_COUNT_REDIS_DROPPED,
+        [KVR_COUNT_REPAIRS_STARTED] = NGX_HTTP_KV_ROUTER_COUNT_REPAIRS_STARTED,
+        [KVR_COUNT_REPAIRS_DONE] = NGX_HTTP_KV_ROUTER_COUNT_REPAIRS_DONE,
+        [KVR_COUNT_REPAIRS_FAILED] = NGX_HTTP_KV_ROUTER_COUNT_REPAIRS_FAILED,
+        [KVR_COUNT_SNAPSHOTS_LOADED] =
+            NGX_HTTP_KV_ROUTER_COUNT_SNAPSHOTS_LOADED,
+        [KVR_COUNT_SNAPSHOTS_REFUSED] =
+            NGX_HTTP_KV_ROUTER_COUNT_SNAPSHOTS_REFUSED,
+        [KVR_COUNT_SNAPSHOTS_ASKED] = NGX_HTTP_KV_ROUTER_COUNT_SNAPSHOTS_ASKED
+    };
 
-    sh = ((ngx_http_kv_router_zone_t *) data)->sh;
+    ngx_http_kv_router_zone_t *zone = data;
 
-    switch (what) {
-
-    case KVR_COUNT_MESSAGES_REFUSED:
-        counter = &sh->redis_refused;
-        break;
-
-    case KVR_COUNT_MESSAGES_DROPPED:
-        counter = &sh->redis_dropped;
-        break;
-
-    case KVR_COUNT_REPAIRS_STARTED:
-        counter = &sh->repairs_started;
-        break;
-
-    case KVR_COUNT_REPAIRS_DONE:
-        counter = &sh->repairs_done;
-        break;
-
-    case KVR_COUNT_REPAIRS_FAILED:
-        counter = &sh->repairs_failed;
-        break;
-
-    case KVR_COUNT_SNAPSHOTS_LOADED:
-        counter = &sh->snapshots_loaded;
-        break;
-
-    case KVR_COUNT_SNAPSHOTS_REFUSED:
-        counter = &sh->snapshots_refused;
-        break;
-
-    default: /* KVR_COUNT_SNAPSHOTS_ASKED */
-        counter = &sh->snapshots_asked;
-        break;
-    }
-
-    (void) ngx_atomic_fetch_add(counter, 1);
+    (void) ngx_atomic_fetch_add(&zone->sh->counters[ids[what]], 1);
 }

@@ -105,13 +105,15 @@ ngx_http_kv_router_ffi_question(void *data, uint32_t what)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    ngx_atomic_t  *counters[] = {
-        &zone->sh->questions, &zone->sh->questions_failed,
-        &zone->sh->questions_kept, &zone->sh->questions_joined
+    static const ngx_http_kv_router_count_t  ids[] = {
+        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS,
+        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_FAILED,
+        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_KEPT,
+        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_JOINED
     };
 
-    if (what < sizeof(counters) / sizeof(counters[0])) {
-        (void) ngx_atomic_fetch_add(counters[what], 1);
+    if (what < sizeof(ids) / sizeof(ids[0])) {
+        (void) ngx_atomic_fetch_add(&zone->sh->counters[ids[what]], 1);
     }
 }
 

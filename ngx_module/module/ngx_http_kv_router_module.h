@@ -27,6 +27,7 @@
 
 #include <yajl/yajl_gen.h>
 
+#include "ngx_http_kv_router_counts.h"
 #include "ngx_http_kv_router_tls.h"
 
 
@@ -221,48 +222,10 @@ typedef struct {
 } ngx_http_kv_router_rings_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
-    ngx_atomic_t                    requests;      /* routed */
+    ngx_atomic_t                    counters[NGX_HTTP_KV_ROUTER_COUNTERS];
     ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
     ngx_atomic_t                    by_rung[NGX_HTTP_KV_ROUTER_RUNGS];
-    ngx_atomic_t                    questions;     /* to engines */
-    ngx_atomic_t                    questions_failed;
-    ngx_atomic_t                    questions_kept;    /* answered before */
-    ngx_atomic_t                    questions_joined;  /* asked just then */
     ngx_atomic_t                    locals[NGX_HTTP_KV_ROUTER_LOCALS];
-    ngx_atomic_t                    local_slices;
-    ngx_atomic_t                    models_loaded;
-    ngx_atomic_t                    models_kept;   /* through a reload */
-    ngx_atomic_t                    prompt_blocks;
-    ngx_atomic_t                    overlap_blocks;
-    ngx_atomic_t                    best_blocks;
-    ngx_atomic_t                    unshared;      /* the table of prompts in
-                                                      flight was full */
-    ngx_atomic_t                    decide_us;     /* sum */
-    ngx_atomic_t                    echoes;        /* kept for a look */
-    ngx_atomic_t                    echoes_void;   /* proved nothing */
-    ngx_atomic_t                    echoes_dropped;
-                                                   /* not kept: no room */
-    ngx_atomic_t                    echoes_long;   /* nor: too many blocks */
-    ngx_atomic_t                    shadows;       /* prompts of which the
-                                                      echo alone was kept */
-    ngx_atomic_t                    retries;
-    ngx_atomic_t                    policy_errors;
-    ngx_atomic_t                    policy_slow;
-    ngx_atomic_t                    prompts_scanned;
-    ngx_atomic_t                    lookups;       /* of blocks, by requests */
-    ngx_atomic_t                    lookups_matched;
-    ngx_atomic_t                    redis_connects;
-    ngx_atomic_t                    redis_disconnects;
-    ngx_atomic_t                    redis_messages;
-    ngx_atomic_t                    redis_bytes;
-    ngx_atomic_t                    redis_refused;
-    ngx_atomic_t                    redis_dropped;
-    ngx_atomic_t                    repairs_started;
-    ngx_atomic_t                    repairs_done;
-    ngx_atomic_t                    repairs_failed;
-    ngx_atomic_t                    snapshots_loaded;
-    ngx_atomic_t                    snapshots_refused;
-    ngx_atomic_t                    snapshots_asked;
 
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
@@ -274,7 +237,6 @@ typedef struct ngx_http_kv_router_shctx_s {
     kvr_histogram_t                 times[KVR_TIMES];
     kvr_tally_t                     reasons;       /* "policy\nreason" */
     kvr_served_t                   *served;        /* of each worker */
-    ngx_atomic_t                    failed;        /* requests: 5xx, or none */
     time_t                          refused_at;    /* the last reload; 0: it
                                                       was not refused */
     char                            refused[NGX_HTTP_KV_ROUTER_REFUSED_MAX];
@@ -286,22 +248,14 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    past_told;     /* unix: that requests go
                                                       past the balancer */
     ngx_http_kv_router_rings_t     *rings;
-    ngx_atomic_t                    routed_lost;   /* records of processes
-                                                      without a ring */
     kvr_report_t                   *reports;       /* of each holder */
     kvr_speed_t                    *speeds;        /* of each holder */
     ngx_http_kv_router_turn_t      *turns;         /* each worker to report */
-    ngx_atomic_t                    scrapes;
-    ngx_atomic_t                    scrapes_failed;
     kvr_rungs_t                    *rungs;         /* of each worker */
     ngx_atomic_t                    engines_learned;   /* kinds, by probes */
     ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
-    ngx_atomic_t                    probes;
-    ngx_atomic_t                    probes_failed;
     kvr_name_t                     *names;         /* of each worker */
     ngx_atomic_t                    names_changed; /* addresses */
-    ngx_atomic_t                    names_asked;
-    ngx_atomic_t                    names_failed;
     uint32_t                        nworkers;
     uint32_t                        nholders;
 
@@ -466,8 +420,6 @@ void ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_health_init(ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_conf_t *conf, kvr_health_params_t *params);
-void ngx_http_kv_router_health_json(const kvr_health_params_t *params,
-    const kvr_health_view_t *view, yajl_gen g);
 
 
 /*

@@ -263,9 +263,11 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
 
     zone->sh = sh;
 
-    if (zone->model) {
-        (void) ngx_atomic_fetch_add(zone->model_kept ? &sh->models_kept
-                                                     : &sh->models_loaded, 1);
+    if (zone->model && zone->model_kept) {
+        ngx_http_kv_router_count(sh, MODELS_KEPT, 1);
+
+    } else if (zone->model) {
+        ngx_http_kv_router_count(sh, MODELS_LOADED, 1);
     }
 
     return NGX_OK;

@@ -112,7 +112,7 @@ ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot)
                    "kv_router zone \"%V\": name of worker \"%V\": resolves "
                    "\"%V\"", &zone->name, &slot->id, &l->host);
 
-    (void) ngx_atomic_fetch_add(&zone->sh->names_asked, 1);
+    ngx_http_kv_router_count(zone->sh, NAMES_ASKED, 1);
 
     rc = ngx_http_kv_router_resolve(zone, &l->host,
                                     ngx_http_kv_router_lookup_handler, l,
@@ -260,7 +260,7 @@ ngx_http_kv_router_lookup_done(ngx_http_kv_router_lookup_t *l,
     found->mark = l->mark;
 
     if (found->error) {
-        (void) ngx_atomic_fetch_add(&sh->names_failed, 1);
+        ngx_http_kv_router_count(sh, NAMES_FAILED, 1);
     }
 
     moved = ngx_strcmp(found->address, before->address) != 0;

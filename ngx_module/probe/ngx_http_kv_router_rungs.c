@@ -401,8 +401,8 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
                || status == NGX_HTTP_FORBIDDEN);
     level = refused ? NGX_LOG_ERR : NGX_LOG_INFO;
 
-    (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
-    (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
+    ngx_http_kv_router_count(zone->sh, PROBES, 1);
+    ngx_http_kv_router_count(zone->sh, PROBES_FAILED, 1);
 
     if (kvr_rungs_failed(&zone->sh->rungs[probe->slot.number],
                          ngx_current_msec)
@@ -436,12 +436,12 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
 
     probe->slot.rounds = NULL;
 
-    (void) ngx_atomic_fetch_add(&zone->sh->probes, 1);
+    ngx_http_kv_router_count(zone->sh, PROBES, 1);
 
     /* an engine that ended meanwhile has not answered that it has nothing */
 
     if (rungs == 0 && probe->failed) {
-        (void) ngx_atomic_fetch_add(&zone->sh->probes_failed, 1);
+        ngx_http_kv_router_count(zone->sh, PROBES_FAILED, 1);
         (void) kvr_rungs_failed(r, ngx_current_msec);
         return;
     }

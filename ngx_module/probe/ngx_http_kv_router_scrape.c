@@ -36,8 +36,6 @@ static uint32_t ngx_http_kv_router_scrape_store(
     const kvr_http_answer_t *answer);
 static void ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
     uint32_t number, const char *why);
-static void ngx_http_kv_router_report_json(const char *key, double value,
-    yajl_gen g);
 
 
 /* a buffer of this process, used within one call */
@@ -217,10 +215,10 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
 
     turn = &zone->sh->turns[number];
 
-    (void) ngx_atomic_fetch_add(&zone->sh->scrapes, 1);
+    ngx_http_kv_router_count(zone->sh, SCRAPES, 1);
 
     if (why) {
-        (void) ngx_atomic_fetch_add(&zone->sh->scrapes_failed, 1);
+        ngx_http_kv_router_count(zone->sh, SCRAPES_FAILED, 1);
     }
 
     failing = (why != NULL);
@@ -278,53 +276,4 @@ ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
     return kvr_report_read(&zone->sh->reports[holder],
                            kvr_load32(&w->generation), ngx_current_msec,
                            zone->report_ms, load);
-}
-
-
-static void
-ngx_http_kv_router_report_json(const char *key, double value, yajl_gen g)
-{
-    if (value < 0) {
-        ngx_http_kv_router_gen_key(g, key);
-        yajl_gen_null(g);
-
-    } else {
-        ngx_http_kv_router_gen_decimal(g, key, (uint64_t) (value * 1e6 + 0.5),
-                                       6);
-    }
-}
-
-
-void
-ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
-    uint32_t worker, yajl_gen g)
-{
-    int64_t            age;
-    uint32_t           holder, steps;
-    kvr_report_load_t  report;
-
-    yajl_gen_array_open(g);
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (kvr_router_next_holder(&zone->router, worker, &holder, &steps)) {
-
-        age = ngx_http_kv_router_read_report(zone, holder, &report);
-
-        if (age < 0) {
-            continue;
-        }
-
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank",
-                            kvr_router_holder_rank(&zone->router, holder));
-        ngx_http_kv_router_gen_decimal(g, "age", age, 3);
-        ngx_http_kv_router_report_json("waiting_requests", report.waiting, g);
-        ngx_http_kv_router_report_json("running_requests", report.running, g);
-        ngx_http_kv_router_report_json("kv_usage", report.usage, g);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
 }

@@ -214,7 +214,7 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
     }
 
     if (!ctx->dry) {
-        (void) ngx_atomic_fetch_add(&ctx->zone->sh->prompts_scanned, 1);
+        ngx_http_kv_router_count(ctx->zone->sh, PROMPTS_SCANNED, 1);
     }
 
     if (kvr_tape_scan(tape, (char *) text.data, text.len) != KVR_OK) {

@@ -127,7 +127,7 @@ ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
     }
 
     if (e->blocks > KVR_ECHO_BLOCKS) {
-        (void) ngx_atomic_fetch_add(&zone->sh->echoes_long, 1);
+        ngx_http_kv_router_count(zone->sh, ECHOES_LONG, 1);
         return;
     }
 
@@ -138,11 +138,11 @@ ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
     if (zone->echoes == NULL
         || kvr_echoes_keep(zone->echoes, e, hashes) != KVR_OK)
     {
-        (void) ngx_atomic_fetch_add(&zone->sh->echoes_dropped, 1);
+        ngx_http_kv_router_count(zone->sh, ECHOES_DROPPED, 1);
         return;
     }
 
-    (void) ngx_atomic_fetch_add(&zone->sh->echoes, 1);
+    ngx_http_kv_router_count(zone->sh, ECHOES, 1);
 }
 
 
@@ -228,7 +228,7 @@ ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
         break;
 
     case KVR_ECHO_VOID:
-        (void) ngx_atomic_fetch_add(&zone->sh->echoes_void, 1);
+        ngx_http_kv_router_count(zone->sh, ECHOES_VOID, 1);
         break;
 
     default: /* KVR_ECHO_IS_FULL, KVR_ECHO_HAS_PARTED */

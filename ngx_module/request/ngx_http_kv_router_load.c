@@ -236,7 +236,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
                                       &blocks);
 
         if (s->request == 0) {
-            (void) ngx_atomic_fetch_add(&ctx->zone->sh->unshared, 1);
+            ngx_http_kv_router_count(ctx->zone->sh, UNSHARED, 1);
         }
     }
 

@@ -262,14 +262,12 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
     sh = ctx->zone->sh;
 
-    (void) ngx_atomic_fetch_add(&sh->requests, 1);
+    ngx_http_kv_router_count(sh, REQUESTS, 1);
     (void) ngx_atomic_fetch_add(&sh->by_rung[ctx->rung], 1);
-    (void) ngx_atomic_fetch_add(&sh->prompt_blocks, ctx->match.prompt_blocks);
-    (void) ngx_atomic_fetch_add(&sh->overlap_blocks,
-                                ctx->chosen->device - ctx->chosen->predicted);
-    (void) ngx_atomic_fetch_add(&sh->best_blocks, ctx->best);
-    (void) ngx_atomic_fetch_add(&sh->decide_us,
-                                (ngx_atomic_int_t) choice->us);
+    ngx_http_kv_router_count(sh, PROMPT_BLOCKS, ctx->match.prompt_blocks);
+    ngx_http_kv_router_count(sh, OVERLAP_BLOCKS,
+                             ctx->chosen->device - ctx->chosen->predicted);
+    ngx_http_kv_router_count(sh, BEST_BLOCKS, ctx->best);
     kvr_histogram_add(&sh->times[KVR_TIME_DECIDE], KVR_TIME_DECIDE,
                       (int64_t) choice->us);
     ngx_http_kv_router_count_reason(ctx);
@@ -280,7 +278,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     }
 
     if (choice->why == NGX_HTTP_KV_ROUTER_POLICY_ERROR) {
-        (void) ngx_atomic_fetch_add(&sh->policy_errors, 1);
+        ngx_http_kv_router_count(sh, POLICY_ERRORS, 1);
     }
 
     return NGX_OK;
@@ -307,7 +305,7 @@ ngx_http_kv_router_ffi_policy_slow(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    (void) ngx_atomic_fetch_add(&zone->sh->policy_slow, 1);
+    ngx_http_kv_router_count(zone->sh, POLICY_SLOW, 1);
 }
 
 
@@ -475,7 +473,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
         } else {
             ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
 
-            (void) ngx_atomic_fetch_add(&ctx->zone->sh->retries, 1);
+            ngx_http_kv_router_count(ctx->zone->sh, RETRIES, 1);
             (void) ngx_atomic_fetch_add(
                        &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
         }

@@ -102,7 +102,7 @@ ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
     status = r->err_status ? r->err_status : r->headers_out.status;
 
     if (!r->header_sent || status >= 500) {
-        (void) ngx_atomic_fetch_add(&ctx->zone->sh->failed, 1);
+        ngx_http_kv_router_count(ctx->zone->sh, FAILED, 1);
     }
 
     if (ctx->first_byte_us) {

@@ -119,7 +119,7 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
 
     kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
 
-    (void) ngx_atomic_fetch_add(&ctx->zone->sh->shadows, 1);
+    ngx_http_kv_router_count(ctx->zone->sh, SHADOWS, 1);
 
     /* a block that ends with the prompt is not looked for */
 
@@ -131,7 +131,7 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
     }
 
     if (blocks > KVR_ECHO_BLOCKS) {
-        (void) ngx_atomic_fetch_add(&ctx->zone->sh->echoes_long, 1);
+        ngx_http_kv_router_count(ctx->zone->sh, ECHOES_LONG, 1);
         return NGX_OK;
     }
 

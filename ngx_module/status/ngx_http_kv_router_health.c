@@ -48,13 +48,15 @@ ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
 
 
 void
-ngx_http_kv_router_health_json(const kvr_health_params_t *params,
-    const kvr_health_view_t *view, yajl_gen g)
+ngx_http_kv_router_health_json(const ngx_http_kv_router_worker_t *w,
+    yajl_gen g)
 {
-    ngx_uint_t                    i;
-    const kvr_health_counters_t  *c;
+    ngx_uint_t                  i;
+    const kvr_health_view_t    *view;
+    const kvr_health_params_t  *params;
 
-    c = &view->counters;
+    view = &w->health;
+    params = &w->params;
 
     yajl_gen_map_open(g);
 
@@ -74,12 +76,13 @@ ngx_http_kv_router_health_json(const kvr_health_params_t *params,
     yajl_gen_map_open(g);
 
     for (i = 0; i < KVR_FAILURES; i++) {
-        ngx_http_kv_router_gen_u64(g, kvr_failure_name(i), c->failures[i]);
+        ngx_http_kv_router_gen_u64(g, kvr_failure_name(i),
+                                   view->counters.failures[i]);
     }
 
     yajl_gen_map_close(g);
 
-    ngx_http_kv_router_fields_json(ngx_http_kv_router_health_fields, c, g);
+    ngx_http_kv_router_fields_json(ngx_http_kv_router_health_fields, w, g);
 
     yajl_gen_map_close(g);
 }

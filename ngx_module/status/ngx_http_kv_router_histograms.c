@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Histograms of times, the policies' reasons, and what workers served: as
- * metrics, and as JSON.
+ * Histograms of times, as metrics and as JSON; the policies' reasons, warnings
+ * and what workers served, as JSON.
  */
 
 
@@ -11,17 +11,10 @@
 
 
 static void ngx_http_kv_router_histogram_metric(
-    ngx_http_kv_router_metrics_t *s, const char *name,
-    const ngx_http_kv_router_worker_t *w, kvr_time_t kind,
-    const kvr_histogram_t *h);
-static void ngx_http_kv_router_histogram_sample(
-    ngx_http_kv_router_metrics_t *s, const char *name, const char *part,
-    const ngx_http_kv_router_worker_t *w);
+    ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_worker_t *w,
+    kvr_time_t kind, const kvr_histogram_t *h);
 static void ngx_http_kv_router_histogram_json(const char *key,
     kvr_time_t kind, const kvr_histogram_t *h, yajl_gen g);
-static ngx_uint_t ngx_http_kv_router_reason_read(
-    ngx_http_kv_router_zone_t *zone, uint32_t i, ngx_str_t *policy,
-    ngx_str_t *reason, uint64_t *count);
 static void ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen g);
 
@@ -47,126 +40,42 @@ _Static_assert(sizeof(ngx_http_kv_router_times)
 
 
 void
-ngx_http_kv_router_histograms_metrics(ngx_http_kv_router_metrics_t *s)
+ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s)
 {
-    uint32_t                      i, k;
-    uint64_t                      count;
-    ngx_str_t                     policy, reason;
-    kvr_served_t                 *served;
-    ngx_http_kv_router_zone_t    *zone;
+    ngx_uint_t                    i;
     ngx_http_kv_router_worker_t  *w;
-
-    zone = s->zone;
-    w = s->workers.elts;
-
-    ngx_http_kv_router_metric(s, "build_info", "gauge",
-                              "Versions of the module and of nginx; always "
-                              "1.");
-    ngx_http_kv_router_labels(s, "build_info", NULL);
-    ngx_http_kv_router_answer_printf(s->answer, ",version=\"%s\","
-                                     "nginx=\"%s\"} 1\n", KVR_VERSION,
-                                     NGINX_VERSION);
-
-    if (zone->policy.len) {
-        ngx_http_kv_router_metric(s, "policy_info", "gauge",
-                                  "The policy of the zone's router, and the "
-                                  "settings that were given; always 1.");
-        ngx_http_kv_router_labels(s, "policy_info", NULL);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label(s, "policy", zone->policy.data,
-                                 zone->policy.len);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label(s, "settings", zone->policy_conf.data,
-                                 zone->policy_conf.len);
-        ngx_http_kv_router_value(s, 1);
-
-        ngx_http_kv_router_metric(s, "policy_loaded_timestamp_seconds",
-                                  "gauge", "When the policy was loaded.");
-        ngx_http_kv_router_labels(s, "policy_loaded_timestamp_seconds", NULL);
-        ngx_http_kv_router_value(s, zone->policy_loaded);
-    }
-
-    ngx_http_kv_router_metric(s, "waiting_requests", "gauge",
-                              "Requests that wait for room, in all "
-                              "processes.");
-    ngx_http_kv_router_labels(s, "waiting_requests", NULL);
-    ngx_http_kv_router_value(s, kvr_load_waiting(&zone->router.load));
-
-    ngx_http_kv_router_metric(s, "policy_reasons_total", "counter",
-                              "Requests routed, by the reason that the "
-                              "policy gave; those beyond 64 reasons have "
-                              "none.");
-
-    for (i = 0; i <= KVR_TALLY_WORDS; i++) {
-
-        if (!ngx_http_kv_router_reason_read(zone, i, &policy, &reason,
-                                            &count))
-        {
-            continue;
-        }
-
-        ngx_http_kv_router_labels(s, "policy_reasons_total", NULL);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label(s, "policy", policy.data, policy.len);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label(s, "reason", reason.data, reason.len);
-        ngx_http_kv_router_value(s, count);
-    }
 
     for (i = 0; i < KVR_TIME_FIRST_BYTE; i++) {
         ngx_http_kv_router_metric(s, ngx_http_kv_router_times[i].metric,
                                   "histogram",
                                   ngx_http_kv_router_times[i].help);
-        ngx_http_kv_router_histogram_metric(s,
-                                            ngx_http_kv_router_times[i].metric,
-                                            NULL, i, &zone->sh->times[i]);
+        ngx_http_kv_router_histogram_metric(s, NULL, i,
+                                            &s->zone->sh->times[i]);
     }
-
-    /* read twice: the numbers of all workers are not kept */
 
     ngx_http_kv_router_metric(s, "worker_first_byte_seconds", "histogram",
                               "Time from a request, once its body was read, "
                               "to the first byte of its answer, by the "
                               "worker that answered.");
 
-    served = &s->served;
+    w = s->workers.elts;
 
     for (i = 0; i < s->workers.nelts; i++) {
-        kvr_served_read(&zone->sh->served[w[i].slot], w[i].generation,
-                        served);
-        ngx_http_kv_router_histogram_metric(s, "worker_first_byte_seconds",
-                                            &w[i], KVR_TIME_FIRST_BYTE,
-                                            &served->first_byte);
-    }
-
-    ngx_http_kv_router_metric(s, "worker_responses_total", "counter",
-                              "Requests that ended, by the last worker tried "
-                              "and the status; \"none\": the client had no "
-                              "header.");
-
-    for (i = 0; i < s->workers.nelts; i++) {
-
-        kvr_served_read(&zone->sh->served[w[i].slot], w[i].generation,
-                        served);
-
-        for (k = 0; k < KVR_SERVED_STATUSES; k++) {
-            ngx_http_kv_router_labels(s, "worker_responses_total", &w[i]);
-            ngx_http_kv_router_answer_write(s->answer, ",", 1);
-            ngx_http_kv_router_label_str(s, "status",
-                                         kvr_served_status_name(k));
-            ngx_http_kv_router_value(s, served->statuses[k]);
-        }
+        kvr_served_read(&s->zone->sh->served[w[i].slot], w[i].generation,
+                        &s->served);
+        ngx_http_kv_router_histogram_metric(s, &w[i], KVR_TIME_FIRST_BYTE,
+                                            &s->served.first_byte);
     }
 }
 
 
 static void
 ngx_http_kv_router_histogram_metric(ngx_http_kv_router_metrics_t *s,
-    const char *name, const ngx_http_kv_router_worker_t *w, kvr_time_t kind,
+    const ngx_http_kv_router_worker_t *w, kvr_time_t kind,
     const kvr_histogram_t *h)
 {
     uint32_t         i;
-    uint64_t         n, sum;
+    uint64_t         n;
     const uint32_t  *bounds;
 
     bounds = kvr_histogram_bounds(kind);
@@ -175,43 +84,28 @@ ngx_http_kv_router_histogram_metric(ngx_http_kv_router_metrics_t *s,
     for (i = 0; i < KVR_HISTOGRAM_BOUNDS; i++) {
         n += kvr_load64(&h->counts[i]);
 
-        ngx_http_kv_router_histogram_sample(s, name, "_bucket", w);
-        ngx_http_kv_router_answer_printf(s->answer,
-                                         ",le=\"%uD.%06uD\"} %uL\n",
+        ngx_http_kv_router_labels(s, "_bucket", w);
+        ngx_http_kv_router_answer_printf(s->answer, ",le=\"%uD.%06uD\"",
                                          bounds[i] / 1000000,
-                                         bounds[i] % 1000000, n);
+                                         bounds[i] % 1000000);
+        ngx_http_kv_router_value(s, n, 0);
     }
 
     n += kvr_load64(&h->counts[KVR_HISTOGRAM_BOUNDS]);
-    sum = kvr_load64(&h->sum);
 
-    ngx_http_kv_router_histogram_sample(s, name, "_bucket", w);
-    ngx_http_kv_router_answer_printf(s->answer, ",le=\"+Inf\"} %uL\n", n);
+    ngx_http_kv_router_labels(s, "_bucket", w);
+    ngx_http_kv_router_label_str(s, "le", "+Inf");
+    ngx_http_kv_router_value(s, n, 0);
 
-    ngx_http_kv_router_histogram_sample(s, name, "_sum", w);
-    ngx_http_kv_router_answer_printf(s->answer, "} %uL.%06uL\n",
-                                     sum / 1000000, sum % 1000000);
+    ngx_http_kv_router_labels(s, "_sum", w);
+    ngx_http_kv_router_value(s, kvr_load64(&h->sum), 6);
 
-    ngx_http_kv_router_histogram_sample(s, name, "_count", w);
-    ngx_http_kv_router_value(s, n);
+    ngx_http_kv_router_labels(s, "_count", w);
+    ngx_http_kv_router_value(s, n, 0);
 }
 
 
-static void
-ngx_http_kv_router_histogram_sample(ngx_http_kv_router_metrics_t *s,
-    const char *name, const char *part, const ngx_http_kv_router_worker_t *w)
-{
-    u_char  buf[64];
-
-    *ngx_slprintf(buf, buf + sizeof(buf) - 1, "%s%s", name, part) = '\0';
-
-    ngx_http_kv_router_labels(s, (char *) buf, w);
-}
-
-
-/* i: up to KVR_TALLY_WORDS, which stands for all reasons without a place. */
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_kv_router_reason_read(ngx_http_kv_router_zone_t *zone, uint32_t i,
     ngx_str_t *policy, ngx_str_t *reason, uint64_t *count)
 {

@@ -49,7 +49,7 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
     uint64_t                      step, v[KVR_HISTORY_SERIES];
     kvr_stats_t                   stats;
     const kvr_histogram_t        *first;
-    ngx_http_kv_router_load_t     load;
+    ngx_http_kv_router_rank_t     rank;
     ngx_http_kv_router_shctx_t   *sh;
     ngx_http_kv_router_worker_t   w;
 
@@ -64,12 +64,12 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
     ngx_memzero(&stats, sizeof(kvr_stats_t));
     kvr_router_stats(&zone->router, &stats);
 
-    v[KVR_HISTORY_REQUESTS] = sh->requests;
-    v[KVR_HISTORY_PROMPT] = sh->prompt_blocks;
-    v[KVR_HISTORY_OVERLAP] = sh->overlap_blocks;
-    v[KVR_HISTORY_BEST] = sh->best_blocks;
-    v[KVR_HISTORY_EVENTS] = sh->redis_messages;
-    v[KVR_HISTORY_FAILED] = sh->failed;
+    v[KVR_HISTORY_REQUESTS] = ngx_http_kv_router_counter(sh, REQUESTS);
+    v[KVR_HISTORY_PROMPT] = ngx_http_kv_router_counter(sh, PROMPT_BLOCKS);
+    v[KVR_HISTORY_OVERLAP] = ngx_http_kv_router_counter(sh, OVERLAP_BLOCKS);
+    v[KVR_HISTORY_BEST] = ngx_http_kv_router_counter(sh, BEST_BLOCKS);
+    v[KVR_HISTORY_EVENTS] = ngx_http_kv_router_counter(sh, REDIS_MESSAGES);
+    v[KVR_HISTORY_FAILED] = ngx_http_kv_router_counter(sh, FAILED);
 
     first = &sh->times[KVR_TIME_FIRST_BYTE];
 
@@ -93,8 +93,8 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
         holder = KVR_HOLDER_NONE;
         steps = 0;
 
-        while (ngx_http_kv_router_next_load(zone, i, &holder, &steps, &load)) {
-            v[KVR_HISTORY_ACTIVE] += load.row.active;
+        while (ngx_http_kv_router_next_rank(zone, i, &holder, &steps, &rank)) {
+            v[KVR_HISTORY_ACTIVE] += rank.row.active;
         }
     }
 

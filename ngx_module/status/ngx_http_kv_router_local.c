@@ -8,7 +8,7 @@
 
 
 #include "../token/ngx_http_kv_router_local.h"
-#include "ngx_http_kv_router_metrics.h"
+#include "ngx_http_kv_router_stats.h"
 
 
 /* Indexed by NGX_HTTP_KV_ROUTER_LOCAL_DONE and the values after it. */
@@ -75,9 +75,7 @@ ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                 kvr_model_proven(model->model));
 
     if (zone->sh) {
-        ngx_http_kv_router_gen_u64(g, "loaded", zone->sh->models_loaded);
-        ngx_http_kv_router_gen_u64(g, "kept", zone->sh->models_kept);
-        ngx_http_kv_router_gen_u64(g, "slices", zone->sh->local_slices);
+        ngx_http_kv_router_counters_json(zone, "local_model", g);
 
         ngx_http_kv_router_gen_key(g, "texts");
         yajl_gen_map_open(g);
@@ -91,55 +89,4 @@ ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     }
 
     yajl_gen_map_close(g);
-}
-
-
-void
-ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s)
-{
-    ngx_uint_t   i;
-    const char  *state, *why;
-
-    if (s->zone->model == NULL) {
-        return;
-    }
-
-    state = ngx_http_kv_router_model_state(s->zone, &why);
-
-    ngx_http_kv_router_metric(s, "model", "gauge",
-                              "The state of the zone's model: ready, loaded, "
-                              "refused; always 1.");
-    ngx_http_kv_router_labels(s, "model", NULL);
-    ngx_http_kv_router_answer_write(s->answer, ",", 1);
-    ngx_http_kv_router_label_str(s, "state", state);
-    ngx_http_kv_router_value(s, 1);
-
-    ngx_http_kv_router_metric(s, "local_texts_total", "counter",
-                              "Texts for the zone's model, by what became of "
-                              "them.");
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
-        ngx_http_kv_router_labels(s, "local_texts_total", NULL);
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
-        ngx_http_kv_router_label_str(s, "how",
-                                     ngx_http_kv_router_local_name(i));
-        ngx_http_kv_router_value(s, s->zone->sh->locals[i]);
-    }
-
-    ngx_http_kv_router_metric(s, "local_slices_total", "counter",
-                              "Slices of 0.3 ms at most in which texts were "
-                              "encoded.");
-    ngx_http_kv_router_labels(s, "local_slices_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->local_slices);
-
-    ngx_http_kv_router_metric(s, "models_loaded_total", "counter",
-                              "Times that the zone's model was read.");
-    ngx_http_kv_router_labels(s, "models_loaded_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->models_loaded);
-
-    ngx_http_kv_router_metric(s, "models_kept_total", "counter",
-                              "Reloads that took over the zone's model, "
-                              "which had not changed.");
-    ngx_http_kv_router_labels(s, "models_kept_total", NULL);
-    ngx_http_kv_router_value(s, s->zone->sh->models_kept);
 }

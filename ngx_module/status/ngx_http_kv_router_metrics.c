@@ -7,18 +7,31 @@
 #include "ngx_http_kv_router_metrics.h"
 
 
+static void ngx_http_kv_router_quoted(ngx_http_kv_router_answer_t *a,
+    const ngx_str_t *value);
+
+
 void
 ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *type, const char *help)
 {
-    size_t  len;
+    size_t      len;
+    ngx_uint_t  total;
 
+    if (s->name && ngx_strcmp(s->name, name) == 0) {
+        return;
+    }
+
+    s->name = name;
     len = ngx_strlen(name);
+    total = len > 6 && ngx_strcmp(name + len - 6, "_total") == 0;
 
-    if (s->openmetrics && ngx_strcmp(type, "counter") == 0
-        && len > 6 && ngx_strcmp(name + len - 6, "_total") == 0)
-    {
+    if (total && s->openmetrics) {
         len -= 6;
+    }
+
+    if (type == NULL) {
+        type = total ? "counter" : "gauge";
     }
 
     ngx_http_kv_router_answer_printf(s->answer,
@@ -28,22 +41,15 @@ ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s, const char *name,
 }
 
 
-/*
- * Writes the name and the labels that all metrics of workers have; more labels
- * may follow.
- */
-
 void
-ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
+ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *added,
     const ngx_http_kv_router_worker_t *w)
 {
-    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s{", name);
-
-    ngx_http_kv_router_label(s, "zone", s->zone->name.data,
-                             s->zone->name.len);
+    ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s%s{zone=",
+                                     s->name, added);
+    ngx_http_kv_router_quoted(s->answer, &s->zone->name);
 
     if (w) {
-        ngx_http_kv_router_answer_write(s->answer, ",", 1);
         ngx_http_kv_router_label_str(s, "worker", w->conf.id);
     }
 }
@@ -51,22 +57,28 @@ ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *name,
 
 void
 ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
-    const u_char *value, size_t len)
+    const ngx_str_t *value)
 {
-    size_t                        i;
-    ngx_http_kv_router_answer_t  *a;
+    ngx_http_kv_router_answer_printf(s->answer, ",%s=", name);
+    ngx_http_kv_router_quoted(s->answer, value);
+}
 
-    a = s->answer;
 
-    ngx_http_kv_router_answer_printf(a, "%s=\"", name);
+static void
+ngx_http_kv_router_quoted(ngx_http_kv_router_answer_t *a,
+    const ngx_str_t *value)
+{
+    size_t  i;
 
-    for (i = 0; i < len; i++) {
+    ngx_http_kv_router_answer_write(a, "\"", 1);
 
-        switch (value[i]) {
+    for (i = 0; i < value->len; i++) {
+
+        switch (value->data[i]) {
 
         case '\\':
         case '"':
-            ngx_http_kv_router_answer_printf(a, "\\%c", value[i]);
+            ngx_http_kv_router_answer_printf(a, "\\%c", value->data[i]);
             break;
 
         case '\n':
@@ -74,7 +86,7 @@ ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s, const char *name,
             break;
 
         default:
-            ngx_http_kv_router_answer_write(a, &value[i], 1);
+            ngx_http_kv_router_answer_write(a, &value->data[i], 1);
         }
     }
 
@@ -86,13 +98,43 @@ void
 ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s, const char *name,
     const char *value)
 {
-    ngx_http_kv_router_label(s, name, (const u_char *) value,
-                             ngx_strlen(value));
+    ngx_str_t  str;
+
+    str.data = (u_char *) value;
+    str.len = ngx_strlen(value);
+
+    ngx_http_kv_router_label(s, name, &str);
 }
 
 
 void
-ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value)
+ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s, uint64_t value,
+    ngx_uint_t digits)
 {
-    ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
+    if (digits == 6) {
+        ngx_http_kv_router_answer_printf(s->answer, "} %uL.%06uL\n",
+                                         value / 1000000, value % 1000000);
+
+    } else if (digits == 3) {
+        ngx_http_kv_router_answer_printf(s->answer, "} %uL.%03uL\n",
+                                         value / 1000, value % 1000);
+
+    } else {
+        ngx_http_kv_router_answer_printf(s->answer, "} %uL\n", value);
+    }
+}
+
+
+void
+ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_worker_t *w, const char *name, const char *label,
+    uint64_t value)
+{
+    ngx_http_kv_router_labels(s, "", w);
+
+    if (name) {
+        ngx_http_kv_router_label_str(s, name, label);
+    }
+
+    ngx_http_kv_router_value(s, value, 0);
 }

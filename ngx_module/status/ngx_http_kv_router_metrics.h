@@ -17,53 +17,48 @@
 /* the values of a scrape: read once, written metric by metric */
 
 typedef struct {
-    ngx_uint_t                      worker;    /* index in workers */
-    ngx_http_kv_router_load_t       load;
-    kvr_report_load_t               report;    /* -1: not reported */
-} ngx_http_kv_router_rank_t;
-
-
-typedef struct {
     ngx_http_kv_router_answer_t    *answer;
     ngx_http_kv_router_zone_t      *zone;
     ngx_array_t                     workers;   /* …_worker_t */
     ngx_array_t                     ranks;     /* …_rank_t */
     kvr_served_t                    served;    /* of one worker at a time */
+    const char                     *name;      /* of the metric; NULL: none */
     ngx_uint_t                      openmetrics;   /* the format; else that
                                                   of Prometheus 0.0.4 */
 } ngx_http_kv_router_metrics_t;
 
 
-/* Writes the head of a metric; samples follow. */
+/*
+ * Begins a metric, unless it has begun; samples follow.  type NULL: a counter
+ * if the name ends in "_total", else a gauge.
+ */
 void ngx_http_kv_router_metric(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *type, const char *help);
 
 /*
- * Writes the name and the labels that all samples have: the zone and, if w is
- * not NULL, the worker.  More labels may follow, each after a comma.
+ * Writes the name, with what is added to it, and the labels that all samples
+ * have: the zone and, if w is not NULL, the worker.
  */
 void ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s,
-    const char *name, const ngx_http_kv_router_worker_t *w);
+    const char *added, const ngx_http_kv_router_worker_t *w);
 
-/* Writes a label; the second one takes a terminated string. */
+/* Writes one more label. */
 void ngx_http_kv_router_label(ngx_http_kv_router_metrics_t *s,
-    const char *name, const u_char *value, size_t len);
+    const char *name, const ngx_str_t *value);
 void ngx_http_kv_router_label_str(ngx_http_kv_router_metrics_t *s,
     const char *name, const char *value);
 
-/* Writes the value, which ends a sample. */
+/* Writes value / 10^digits, which ends a sample; digits is 0, 3 or 6. */
 void ngx_http_kv_router_value(ngx_http_kv_router_metrics_t *s,
+    uint64_t value, ngx_uint_t digits);
+
+/* Writes a sample with one more label; name NULL: with none. */
+void ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_worker_t *w, const char *name, const char *label,
     uint64_t value);
 
-/* Writes the metrics of workers without events. */
-void ngx_http_kv_router_estimates_metrics(ngx_http_kv_router_metrics_t *s);
-
-
-/* histograms, reasons of policies, and what workers served */
-void ngx_http_kv_router_histograms_metrics(ngx_http_kv_router_metrics_t *s);
-
-/* the zone's model, if it has one */
-void ngx_http_kv_router_local_metrics(ngx_http_kv_router_metrics_t *s);
+/* the histograms of times */
+void ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_METRICS_H_INCLUDED_ */

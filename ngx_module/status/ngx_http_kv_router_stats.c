@@ -10,13 +10,10 @@
 #include "../token/ngx_http_kv_router_turns.h"
 
 
-static void ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder, ngx_http_kv_router_load_t *load);
+static void ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
+    const char *object, yajl_gen g);
 static void ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
-static void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, const char *key,
-    const ngx_http_kv_router_field_t *f, yajl_gen g);
 static uint64_t ngx_http_kv_router_redis_changed(
     ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
@@ -173,55 +170,40 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 }
 
 
-ngx_uint_t
-ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone, uint32_t slot,
-    uint32_t *holder, uint32_t *steps, ngx_http_kv_router_load_t *load)
+void
+ngx_http_kv_router_read_routed(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_routed_t *t)
 {
-    if (!kvr_router_next_holder(&zone->router, slot, holder, steps)) {
-        return 0;
+    ngx_uint_t                   i;
+    const kvr_routed_t          *r;
+    ngx_http_kv_router_rings_t  *rings;
+
+    ngx_memzero(t, sizeof(ngx_http_kv_router_routed_t));
+
+    rings = zone->sh->rings;
+    t->rings = rings->n;
+    t->lost = ngx_http_kv_router_counter(zone->sh, ROUTED_LOST);
+
+    for (i = 0; i < rings->n; i++) {
+        r = rings->all[i];
+
+        t->unread += kvr_routed_unread(r);
+        t->appended += kvr_load64(&r->appended);
+        t->dropped += kvr_load64(&r->dropped);
+        t->cut += kvr_load64(&r->cut);
+        t->damaged += kvr_load64(&r->damaged);
     }
-
-    load->rank = kvr_router_holder_rank(&zone->router, *holder);
-    load->held = kvr_router_holder_held(&zone->router, *holder);
-    ngx_http_kv_router_read_load(zone, *holder, load);
-
-    return 1;
 }
 
 
 static void
-ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
-    ngx_http_kv_router_load_t *load)
+ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
+    const char *object, yajl_gen g)
 {
-    uint32_t             worker, generation;
-    kvr_speed_t         *speed;
-    kvr_load_row_t      *row;
-
-    row = &load->row;
-    worker = kvr_router_holder_worker(&zone->router, holder);
-
-    if (worker >= kvr_router_max_workers(&zone->router)) {
-        ngx_memzero(row, sizeof(kvr_load_row_t));
-        load->speed = 0;
-        load->samples = 0;
-        return;
-    }
-
-    generation = kvr_load32(&kvr_router_worker(&zone->router,
-                                               worker)->generation);
-    speed = ngx_http_kv_router_speed(zone, holder);
-
-    load->speed = (uint64_t) kvr_speed_read(speed, generation, zone->speed);
-    load->samples = kvr_speed_samples(speed, generation);
-
-    kvr_load_read(&zone->router.load, holder, generation, row);
-
-    /* while other processes count, a sum may be below zero for a moment */
-
-    row->active = ngx_max(row->active, 0);
-    row->prefills = ngx_max(row->prefills, 0);
-    row->prefill_tokens = ngx_max(row->prefill_tokens, 0);
-    row->decode_blocks = ngx_max(row->decode_blocks, 0);
+    ngx_http_kv_router_gen_key(g, object);
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_counters_json(zone, object, g);
+    yajl_gen_map_close(g);
 }
 
 
@@ -233,35 +215,6 @@ ngx_http_kv_router_object_json(const char *key,
     yajl_gen_map_open(g);
     ngx_http_kv_router_fields_json(f, base, g);
     yajl_gen_map_close(g);
-}
-
-
-/* a row for each rank of a worker */
-
-static void
-ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_worker_t *w, const char *key,
-    const ngx_http_kv_router_field_t *f, yajl_gen g)
-{
-    uint32_t                   holder, steps;
-    ngx_http_kv_router_load_t  load;
-
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_array_open(g);
-
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (ngx_http_kv_router_next_load(zone, w->slot, &holder, &steps,
-                                        &load))
-    {
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_u64(g, "dp_rank", load.rank);
-        ngx_http_kv_router_fields_json(f, &load, g);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
 }
 
 
@@ -457,11 +410,11 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_rungs_json(&w->rungs, g);
 
     ngx_http_kv_router_gen_key(g, "health");
-    ngx_http_kv_router_health_json(&w->params, &w->health, g);
+    ngx_http_kv_router_health_json(w, g);
 
     ngx_http_kv_router_object_json("counters",
                                    ngx_http_kv_router_counter_fields,
-                                   &w->counters, g);
+                                   w, g);
 
     ngx_http_kv_router_gen_key(g, "filtered");
     ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_NONE + 1,
@@ -474,11 +427,8 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_key(g, "forgotten");
     ngx_http_kv_router_whys_json(&w->counters, KVR_WHY_FULL, KVR_WHYS, g);
 
-    ngx_http_kv_router_gen_key(g, "usage");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_fields_json(ngx_http_kv_router_usage_fields, &w->usage,
+    ngx_http_kv_router_object_json("usage", ngx_http_kv_router_usage_fields, w,
                                    g);
-    yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_str(g, "watchdog",
                                kvr_usage_verdict_name(w->verdict));
@@ -492,14 +442,13 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_ranks_json(zone, w, "speed",
                                   ngx_http_kv_router_speed_fields, g);
 
-    ngx_http_kv_router_gen_key(g, "reported");
-    ngx_http_kv_router_reports_json(zone, w->slot, g);
+    ngx_http_kv_router_ranks_json(zone, w, "reported", NULL, g);
 
     ngx_http_kv_router_ranks_json(zone, w, "held",
                                   ngx_http_kv_router_held_fields, g);
 
-    ngx_http_kv_router_gen_key(g, "estimates");
-    ngx_http_kv_router_estimates_json(zone, w->slot, g);
+    ngx_http_kv_router_ranks_json(zone, w, "estimates",
+                                  ngx_http_kv_router_estimate_fields, g);
 
     ngx_http_kv_router_served_json(zone, w, g);
 
@@ -625,10 +574,11 @@ ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 void
 ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
-    ngx_uint_t            i;
-    const char           *name;
-    kvr_stats_t           stats;
-    const kvr_params_t   *params;
+    ngx_uint_t                    i;
+    const char                   *name;
+    kvr_stats_t                   stats;
+    const kvr_params_t           *params;
+    ngx_http_kv_router_routed_t   routed;
 
     ngx_memzero(&stats, sizeof(kvr_stats_t));
     kvr_router_stats(&zone->router, &stats);
@@ -671,9 +621,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_gen_key(g, "requests");
         yajl_gen_map_open(g);
 
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_request_fields,
-                                       zone->sh, g);
-
+        ngx_http_kv_router_counters_json(zone, "requests", g);
         ngx_http_kv_router_gen_bool(g, "never_matched",
                                     ngx_http_kv_router_never_matched(zone));
 
@@ -701,9 +649,14 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         yajl_gen_map_close(g);
         yajl_gen_map_close(g);
 
-        ngx_http_kv_router_object_json("questions",
-                                       ngx_http_kv_router_question_fields,
-                                       zone->sh, g);
+        ngx_http_kv_router_counts_json(zone, "questions", g);
+        ngx_http_kv_router_counts_json(zone, "echoes", g);
+        ngx_http_kv_router_counts_json(zone, "names", g);
+
+        ngx_http_kv_router_read_routed(zone, &routed);
+        ngx_http_kv_router_object_json("routed",
+                                       ngx_http_kv_router_routed_fields,
+                                       &routed, g);
     }
 
     if (zone->model) {
@@ -711,31 +664,10 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_model_json(zone, g);
     }
 
-    if (zone->sh) {
-        ngx_http_kv_router_object_json("echoes",
-                                       ngx_http_kv_router_echo_fields,
-                                       zone->sh, g);
-    }
-
-    if (zone->sh) {
-        ngx_http_kv_router_object_json("names",
-                                       ngx_http_kv_router_name_fields,
-                                       zone->sh, g);
-    }
-
-    if (zone->sh) {
-        ngx_http_kv_router_gen_key(g, "routed");
-        ngx_http_kv_router_routed_json(zone, g);
-    }
-
     ngx_http_kv_router_turns_json(zone, g);
 
     if (zone->scrape.interval) {
-        ngx_http_kv_router_gen_key(g, "scrape");
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_scrape_fields,
-                                       zone->sh, g);
-        yajl_gen_map_close(g);
+        ngx_http_kv_router_counts_json(zone, "scrape", g);
     }
 
     if (zone->sh && zone->redis) {
@@ -744,8 +676,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
         ngx_http_kv_router_gen_u64(g, "changed",
                                    ngx_http_kv_router_redis_changed(zone));
-        ngx_http_kv_router_fields_json(ngx_http_kv_router_redis_fields,
-                                       zone->sh, g);
+        ngx_http_kv_router_counters_json(zone, "redis", g);
         yajl_gen_map_close(g);
     }
 

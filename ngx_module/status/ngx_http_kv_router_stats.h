@@ -47,13 +47,33 @@ typedef struct {
 /* one of its ranks: what it holds, and its load over all processes */
 
 typedef struct {
+    ngx_uint_t                      worker;    /* index in an array of them */
     uint32_t                        rank;
     uint32_t                        held;      /* blocks, in any tier */
     kvr_load_row_t                  row;       /* never negative */
     uint64_t                        speed;     /* tokens prefilled per second;
                                                   0: not known */
     uint32_t                        samples;   /* of the speed */
-} ngx_http_kv_router_load_t;
+    int64_t                         age;       /* ms, of the report; -1: there
+                                                  is none */
+    kvr_report_load_t               report;    /* by the engine itself; -1: not
+                                                  known */
+    ngx_uint_t                      estimated; /* 1: what it caches is */
+    kvr_estimate_info_t             estimate;
+} ngx_http_kv_router_rank_t;
+
+
+/* the rings of what was routed to workers without events */
+
+typedef struct {
+    uint64_t                        rings;
+    uint64_t                        unread;    /* bytes */
+    uint64_t                        appended;
+    uint64_t                        dropped;
+    uint64_t                        cut;
+    uint64_t                        damaged;
+    uint64_t                        lost;
+} ngx_http_kv_router_routed_t;
 
 
 /*
@@ -73,31 +93,40 @@ ngx_uint_t ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone);
  * The next rank of a worker; 0: there is none.  Before the first, holder is
  * KVR_HOLDER_NONE and steps 0.
  */
-ngx_uint_t ngx_http_kv_router_next_load(ngx_http_kv_router_zone_t *zone,
+ngx_uint_t ngx_http_kv_router_next_rank(ngx_http_kv_router_zone_t *zone,
     uint32_t slot, uint32_t *holder, uint32_t *steps,
-    ngx_http_kv_router_load_t *load);
+    ngx_http_kv_router_rank_t *rank);
 
 /*
- * The load that the engine itself reports of a holder; age in ms, -1: no
- * report.  reports_json() writes an array of the known ranks of a worker.
+ * A pair of the worker's object: an array with a row for each of its ranks, of
+ * the fields f; NULL: of what the engine reports.  The rows that are known.
  */
+void ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, const char *key,
+    const ngx_http_kv_router_field_t *f, yajl_gen g);
+
+/* The load that the engine reports of a holder; age in ms, -1: no report. */
 int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
     uint32_t holder, kvr_report_load_t *load);
-void ngx_http_kv_router_reports_json(ngx_http_kv_router_zone_t *zone,
-    uint32_t worker, yajl_gen g);
 
-/*
- * the estimates of a worker without events, an array of its ranks; and the
- * state of the rings that all estimates come from
- */
-void ngx_http_kv_router_estimates_json(ngx_http_kv_router_zone_t *zone,
-    uint32_t worker, yajl_gen g);
-void ngx_http_kv_router_routed_json(ngx_http_kv_router_zone_t *zone,
+void ngx_http_kv_router_read_routed(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_routed_t *t);
+
+/* the object "health" of a worker */
+void ngx_http_kv_router_health_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 
 /* the object of one worker, as in "workers" */
 void ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);
+
+/*
+ * A reason of the policies, with its number of requests; i: up to
+ * KVR_TALLY_WORDS, which stands for all reasons without a place.  0: none is
+ * there.
+ */
+ngx_uint_t ngx_http_kv_router_reason_read(ngx_http_kv_router_zone_t *zone,
+    uint32_t i, ngx_str_t *policy, ngx_str_t *reason, uint64_t *count);
 
 /*
  * Histograms, the policy and its reasons: pairs of the zone's object; what a

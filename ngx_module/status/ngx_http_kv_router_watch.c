@@ -69,8 +69,9 @@ ngx_http_kv_router_never_matched(ngx_http_kv_router_zone_t *zone)
 {
     kvr_stats_t  stats;
 
-    if (zone->sh->lookups < NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS
-        || zone->sh->lookups_matched)
+    if (ngx_http_kv_router_counter(zone->sh, LOOKUPS)
+        < NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS
+        || ngx_http_kv_router_counter(zone->sh, LOOKUPS_MATCHED))
     {
         return 0;
     }
@@ -85,10 +86,10 @@ void
 ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
     uint32_t found)
 {
-    (void) ngx_atomic_fetch_add(&zone->sh->lookups, 1);
+    ngx_http_kv_router_count(zone->sh, LOOKUPS, 1);
 
     if (found) {
-        (void) ngx_atomic_fetch_add(&zone->sh->lookups_matched, 1);
+        ngx_http_kv_router_count(zone->sh, LOOKUPS_MATCHED, 1);
     }
 }
 
@@ -115,7 +116,9 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
                                 "blocks are held, but none of %uA prompts "
                                 "ever found one: are the tokenizer, the LoRA "
                                 "names and the cache salts those of the "
-                                "engines?", c->zone->sh->lookups);
+                                "engines?",
+                                ngx_http_kv_router_counter(c->zone->sh,
+                                                           LOOKUPS));
     }
 
     if (!c->up) {

@@ -247,7 +247,7 @@ ngx_http_kv_router_encode_slice(ngx_http_kv_router_encode_t *e)
 {
     e->rc = kvr_encoder_step(e->encoder, NGX_HTTP_KV_ROUTER_ENCODE_SLICE);
 
-    (void) ngx_atomic_fetch_add(&e->zone->sh->local_slices, 1);
+    ngx_http_kv_router_count(e->zone->sh, LOCAL_SLICES, 1);
 
     /* the event ends this turn, even if nobody waits for a slice then */
 

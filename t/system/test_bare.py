@@ -163,13 +163,11 @@ def metrics_say_the_same():
     """Prometheus reads the same"""
     text = at.stage.call("GET", "/status?format=prometheus").decode()
     for line in (
-            'worker_hybrid{zone="main",worker="hybrid"} 1',
-            'worker_hybrid{zone="main",worker="copies"} 0',
             'worker_degraded{zone="main",worker="small",'
             'reason="block_size"} 1',
             'worker_degraded{zone="main",worker="silent",'
             'reason="no_events"} 1',
-            'worker_events_filtered_total{zone="main",worker="strange",'
+            'worker_events_skipped_total{zone="main",worker="strange",'
             'reason="medium"} 2',
             'never_matched{zone="main"} 0'):
         assert "kv_router_" + line in text, line

@@ -252,7 +252,6 @@ def full_echoes_prove():
     waits("w1", full=21)
     assert metric("worker_trust", worker="w1", route=ROUTE,
                   state="proven") == 1
-    assert metric("worker_echoes_full_total", worker="w1", route=ROUTE) == 21
     assert metric("token_mismatch_total", worker="w1", route=ROUTE) == 0
 
 
