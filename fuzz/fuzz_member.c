@@ -169,7 +169,7 @@ field(uint8_t which, const char *value, size_t len)
 
     if (wrong && *wrong == '\0') {
         fuzz_fail("%s is wrong, and nothing says why",
-                  kvr_member_fields[which]);
+                  kvr_member_word(which));
     }
 
     free(copy);

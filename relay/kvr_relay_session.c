@@ -6,6 +6,7 @@
 #include "kvr_relay.h"
 
 #include "wire/kvr_pointer.h"
+#include "wire/kvr_worker_conf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,7 +252,7 @@ kvr_relay_session_leased(kvr_relay_t *r, void *data, const redisReply *reply)
     if (!s->rival && *r->options.address) {
         kvr_relay_redis_args(r, kvr_relay_session_rival, NULL, "HGET",
                              s->worker_key,
-                             kvr_member_fields[KVR_MEMBER_ADDRESS], NULL);
+                             kvr_member_word(KVR_MEMBER_ADDRESS), NULL);
     }
 }
 
@@ -296,7 +297,7 @@ kvr_relay_session_look(kvr_relay_t *r)
     s->next = 0;
 
     kvr_relay_redis_args(r, kvr_relay_session_saw_worker, NULL, "HGET",
-                         s->worker_key, kvr_member_fields[KVR_MEMBER_EPOCH],
+                         s->worker_key, kvr_member_word(KVR_MEMBER_EPOCH),
                          NULL);
     kvr_relay_redis_args(r, kvr_relay_session_saw_log, NULL, "XREVRANGE",
                          s->log_key, "+", "-", "COUNT", "1", NULL);
@@ -634,7 +635,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
                                     ? "1" : "0";
         values[KVR_MEMBER_SPEC_DROP] = r->options.spec_drop ? "1" : "0";
-        values[KVR_MEMBER_CHUNK] = chunk;
+        values[KVR_MEMBER_ATTENTION_CHUNK] = chunk;
         values[KVR_MEMBER_ENGINE] = r->options.engine;
         values[KVR_MEMBER_REASON] = reason;
         values[KVR_MEMBER_CHANNEL] = r->options.channel;
@@ -644,7 +645,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_STARTED] = started;
 
         for (i = 0; i < KVR_MEMBER_FIELDS; i++) {
-            argv[n++] = kvr_member_fields[i];
+            argv[n++] = kvr_member_word(i);
             argv[n++] = values[i];
         }
     }

@@ -53,6 +53,8 @@ typedef enum {
 #define KVR_EVENT_TOKENS_MAX (1u << 20)  /* tokens in one event or prompt */
 #define KVR_BLOCK_SIZE_MAX   1024        /* tokens; engines use 1..256 */
 #define KVR_RANKS_MAX        1024        /* data-parallel ranks of a worker */
+#define KVR_FAILS_MAX        1000        /* of max_fails: 10 bits hold it */
+#define KVR_HEALTH_MS_MAX    3600000     /* of any time of health */
 
 /*
  * Epochs are milliseconds since 1970, or a few more than an earlier one: none

@@ -105,7 +105,7 @@ lease: pid token
 requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared never_matched by_reason by_tokens
 by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field budget busy refused no_rung encoded no_prompt no_load unknown_model raised unsupported unproven
 shard: lease workers blocks used_bytes
-worker: worker_id address resolved model ranks engine role weight max_active salted spec_drop attention_chunk hybrid events capacity lora origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load speed reported held estimates responses first_byte
+worker: worker_id address model lora ranks role weight engine spec_drop attention_chunk salted hybrid events capacity max_active resolved origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage watchdog echo load speed reported held estimates responses first_byte
 counters: messages heartbeats duplicates gaps repairs restarts snapshots stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
 load: dp_rank active_requests active_prefills prefill_tokens decode_blocks
 

@@ -20,6 +20,8 @@
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
     void *field);
+static const ngx_http_kv_router_param_t *ngx_http_kv_router_worker_params(
+    void);
 static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
     void *field);
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
@@ -29,44 +31,15 @@ static char *ngx_http_kv_router_conf_place(ngx_conf_t *cf,
     ngx_http_core_loc_conf_t *clcf, ngx_http_kv_router_zone_t *zone);
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_indexes[] = {
-    { ngx_string("radix"), KVR_INDEX_RADIX },
-    { ngx_string("positional"), KVR_INDEX_POSITIONAL },
-    { ngx_null_string, 0 }
-};
-
-
-static const ngx_conf_enum_t  ngx_http_kv_router_roles[] = {
-    { ngx_string("both"), KVR_ROLE_BOTH },
-    { ngx_string("prefill"), KVR_ROLE_PREFILL },
-    { ngx_string("decode"), KVR_ROLE_DECODE },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_indexes[] = {
+    "radix", "positional", NULL
 };
 
 
 /* the values of refuses_models */
 
-static const ngx_conf_enum_t  ngx_http_kv_router_unknown_models[] = {
-    { ngx_string("any"), 0 },
-    { ngx_string("404"), 1 },
-    { ngx_null_string, 0 }
-};
-
-
-/* the values of events_off */
-
-static const ngx_conf_enum_t  ngx_http_kv_router_events_words[] = {
-    { ngx_string("on"), 0 },
-    { ngx_string("off"), 1 },
-    { ngx_null_string, 0 }
-};
-
-
-static const ngx_conf_enum_t  ngx_http_kv_router_engines[] = {
-    { ngx_string("vllm"), KVR_ENGINE_VLLM },
-    { ngx_string("sglang"), KVR_ENGINE_SGLANG },
-    { ngx_string("trtllm"), KVR_ENGINE_TRTLLM },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_unknown_models[] = {
+    "any", "404", NULL
 };
 
 
@@ -171,66 +144,6 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_tls_params[] = {
 
     { ngx_string("ssl_name"), NGX_HTTP_KV_ROUTER_STR,
       at(engine_tls.name), 0, 0, NULL, 0 },
-
-    { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
-};
-
-#undef at
-
-
-#define at(field)  ngx_http_kv_router_at(kvr_worker_conf_t, field)
-
-static const ngx_http_kv_router_param_t  ngx_http_kv_router_worker_params[] = {
-
-    { ngx_string("ranks"), NGX_HTTP_KV_ROUTER_NUMBER,
-      at(ranks), 1, KVR_RANKS_MAX, NULL, 0 },
-
-    { ngx_string("role"), NGX_HTTP_KV_ROUTER_WORD,
-      at(role), 0, 0, ngx_http_kv_router_roles, 0 },
-
-    { ngx_string("weight"), NGX_HTTP_KV_ROUTER_DECIMAL,
-      at(weight), 1, KVR_WEIGHT_MAX * 1000, NULL, 0 },
-
-    { ngx_string("model"), NGX_HTTP_KV_ROUTER_TEXT,
-      at(model), 0, 0, NULL, 0 },
-
-    { ngx_string("lora"), NGX_HTTP_KV_ROUTER_SET,
-      at(lora), 0, 0, ngx_http_kv_router_worker_lora, 0 },
-
-    { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
-      at(engine), 0, 0, ngx_http_kv_router_engines, 0 },
-
-    { ngx_string("salted"), NGX_HTTP_KV_ROUTER_FLAG,
-      at(salted), 0, 0, NULL, 0 },
-
-    { ngx_string("spec_drop"), NGX_HTTP_KV_ROUTER_FLAG,
-      at(spec_drop), 0, 0, NULL, 0 },
-
-    { ngx_string("attention_chunk"), NGX_HTTP_KV_ROUTER_NUMBER,
-      at(attention_chunk), 0, KVR_EVENT_TOKENS_MAX, NULL, 0 },
-
-    { ngx_string("hybrid"), NGX_HTTP_KV_ROUTER_FLAG,
-      at(hybrid), 0, 0, NULL, 0 },
-
-    { ngx_string("events"), NGX_HTTP_KV_ROUTER_WORD,
-      at(events_off), 0, 0, ngx_http_kv_router_events_words,
-      KVR_OWN_EVENTS },
-
-    { ngx_string("capacity"), NGX_HTTP_KV_ROUTER_SIZE,
-      at(capacity), 1, KVR_CAPACITY_MAX, NULL, 0 },
-
-    { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
-      at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
-
-    { ngx_string("max_fails"), NGX_HTTP_KV_ROUTER_NUMBER,
-      at(max_fails), 0, KVR_FAILS_MAX, NULL, KVR_OWN_MAX_FAILS },
-
-    { ngx_string("fail_timeout"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(fail_timeout), 1, KVR_HEALTH_MS_MAX, NULL,
-      KVR_OWN_FAIL_TIMEOUT },
-
-    { ngx_string("slow_start"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(slow_start), 0, KVR_HEALTH_MS_MAX, NULL, KVR_OWN_SLOW_START },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
@@ -633,18 +546,64 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    ngx_memzero(w, sizeof(kvr_worker_conf_t));
-    ngx_memcpy(w->id, value[2].data, value[2].len);
-
-    w->ranks = 1;
-    w->weight = 1000;
+    kvr_worker_conf_init(w, (char *) value[2].data, value[2].len);
 
     if (ngx_http_kv_router_worker_address(cf, &value[3], w) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
     }
 
-    return ngx_http_kv_router_params(cf, 4, ngx_http_kv_router_worker_params,
+    return ngx_http_kv_router_params(cf, 4, ngx_http_kv_router_worker_params(),
                                      w, &w->own);
+}
+
+
+/* All settings of a worker but its address, which has no word here. */
+
+static const ngx_http_kv_router_param_t *
+ngx_http_kv_router_worker_params(void)
+{
+    ngx_uint_t                   i;
+    const kvr_setting_t         *s;
+    ngx_http_kv_router_param_t  *p;
+
+    static ngx_http_kv_router_param_t  params[KVR_SETTINGS + 1];
+
+    static const ngx_http_kv_router_param_e  kinds[] = {
+        [KVR_SETTING_TEXT] = NGX_HTTP_KV_ROUTER_TEXT,
+        [KVR_SETTING_NAMES] = NGX_HTTP_KV_ROUTER_SET,
+        [KVR_SETTING_FLAG] = NGX_HTTP_KV_ROUTER_FLAG,
+        [KVR_SETTING_OFF] = NGX_HTTP_KV_ROUTER_WORD,
+        [KVR_SETTING_WORD] = NGX_HTTP_KV_ROUTER_WORD,
+        [KVR_SETTING_NUMBER] = NGX_HTTP_KV_ROUTER_NUMBER,
+        [KVR_SETTING_SIZE] = NGX_HTTP_KV_ROUTER_SIZE,
+        [KVR_SETTING_DECIMAL] = NGX_HTTP_KV_ROUTER_DECIMAL,
+        [KVR_SETTING_TIME] = NGX_HTTP_KV_ROUTER_MSEC
+    };
+
+    p = params;
+
+    for (i = 0; i < KVR_SETTINGS; i++) {
+        s = &kvr_settings[i];
+
+        if (s->kind == KVR_SETTING_ADDRESS) {
+            continue;
+        }
+
+        p->name.data = (u_char *) s->word;
+        p->name.len = ngx_strlen(s->word);
+        p->kind = kinds[s->kind];
+        p->offset = s->offset;
+        p->size = s->size;
+        p->least = s->least;
+        p->most = s->most;
+        p->post = s->kind == KVR_SETTING_NAMES
+                  ? (const void *) ngx_http_kv_router_worker_lora
+                  : (const void *) s->words;
+        p->bit = s->own;
+        p++;
+    }
+
+    return params;
 }
 
 

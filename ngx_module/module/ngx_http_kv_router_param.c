@@ -18,10 +18,8 @@ static u_char *ngx_http_kv_router_param_number(
     ngx_http_kv_router_param_e kind, int64_t n, u_char *p, u_char *last);
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_param_flags[] = {
-    { ngx_string("off"), 0 },
-    { ngx_string("on"), 1 },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_param_flags[] = {
+    "off", "on", NULL
 };
 
 
@@ -186,7 +184,7 @@ static ngx_int_t
 ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
     ngx_str_t *value, int64_t *n)
 {
-    const ngx_conf_enum_t  *w;
+    const char *const  *w;
 
     switch (param->kind) {
 
@@ -195,11 +193,10 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
 
         w = param->post ? param->post : ngx_http_kv_router_param_flags;
 
-        for ( /* void */ ; w->name.len; w++) {
-            if (w->name.len == value->len
-                && ngx_strncmp(w->name.data, value->data, value->len) == 0)
+        for (*n = param->least; w[*n]; ++*n) {
+            if (ngx_strlen(w[*n]) == value->len
+                && ngx_strncmp(w[*n], value->data, value->len) == 0)
             {
-                *n = w->value;
                 return NGX_OK;
             }
         }
@@ -307,8 +304,9 @@ static u_char *
 ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
     u_char *p, u_char *last)
 {
-    const char             *what;
-    const ngx_conf_enum_t  *w;
+    int64_t             i;
+    const char         *what;
+    const char *const  *w;
 
     p = ngx_slprintf(p, last, ", it must be ");
     what = "a number";
@@ -320,11 +318,13 @@ ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
 
     case NGX_HTTP_KV_ROUTER_WORD:
 
-        for (w = param->post; w->name.len; w++) {
-            p = ngx_slprintf(p, last, "%s\"%V\"",
-                             w == param->post ? ""
-                                              : w[1].name.len ? ", " : " or ",
-                             &w->name);
+        w = param->post;
+
+        for (i = param->least; w[i]; i++) {
+            p = ngx_slprintf(p, last, "%s\"%s\"",
+                             i == param->least ? ""
+                                               : w[i + 1] ? ", " : " or ",
+                             w[i]);
         }
 
         return p;

@@ -24,7 +24,8 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_DECIMAL,     /* an integer of thousandths */
     NGX_HTTP_KV_ROUTER_MSEC,        /* a time; an integer of milliseconds */
     NGX_HTTP_KV_ROUTER_SEC,         /* a time; an integer of seconds */
-    NGX_HTTP_KV_ROUTER_WORD,        /* one of the table's; an integer */
+    NGX_HTTP_KV_ROUTER_WORD,        /* one of the table's, from least on; an
+                                       integer */
     NGX_HTTP_KV_ROUTER_STR,         /* not empty; an ngx_str_t */
     NGX_HTTP_KV_ROUTER_TEXT,        /* a char[], terminated */
     NGX_HTTP_KV_ROUTER_URI,         /* begins with "/"; an ngx_str_t */
@@ -50,7 +51,8 @@ typedef struct {
     size_t                          size;      /* of the field */
     int64_t                         least;
     int64_t                         most;
-    const void                     *post;      /* a WORD's ngx_conf_enum_t[],
+    const void                     *post;      /* a WORD's words by number,
+                                                  const char *[], then NULL;
                                                   a SET's function */
     uint32_t                        bit;       /* to be set in *given */
 } ngx_http_kv_router_param_t;

@@ -28,35 +28,23 @@ static void ngx_http_kv_router_prefix_tend(ngx_event_t *ev);
 static ngx_uint_t  ngx_http_kv_router_prefix_tag;
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_prefix_units[] = {
-    { ngx_string("tokens"), KVR_PREFIX_TOKENS },
-    { ngx_string("hashes"), KVR_PREFIX_HASHES },
-    { ngx_string("bytes"), KVR_PREFIX_BYTES },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_prefix_units[] = {
+    "tokens", "hashes", "bytes", NULL
 };
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_prefix_policies[] = {
-    { ngx_string("lru"), KVR_PREFIX_LRU },
-    { ngx_string("lfu"), KVR_PREFIX_LFU },
-    { ngx_string("fifo"), KVR_PREFIX_FIFO },
-    { ngx_string("mru"), KVR_PREFIX_MRU },
-    { ngx_string("priority"), KVR_PREFIX_PRIORITY },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_prefix_policies[] = {
+    "lru", "lfu", "fifo", "mru", "priority", NULL
 };
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_prefix_full[] = {
-    { ngx_string("evict"), 0 },
-    { ngx_string("refuse"), 1 },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_prefix_full[] = {
+    "evict", "refuse", NULL
 };
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_prefix_enabled[] = {
-    { ngx_string("on"), 0 },
-    { ngx_string("off"), 1 },
-    { ngx_null_string, 0 }
+static const char *const  ngx_http_kv_router_prefix_enabled[] = {
+    "on", "off", NULL
 };
 
 

@@ -22,6 +22,8 @@ static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
     yajl_gen g);
+static void ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf,
+    yajl_gen g);
 static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
     yajl_gen g);
 static void ngx_http_kv_router_turns_json(
@@ -349,6 +351,60 @@ ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
 }
 
 
+/* "health" has the settings that a zone has, too, as they count. */
+
+static void
+ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf, yajl_gen g)
+{
+    char                 *text;
+    uint32_t              n;
+    ngx_uint_t            i;
+    const kvr_setting_t  *s;
+
+    for (i = 0; i < KVR_SETTINGS; i++) {
+        s = &kvr_settings[i];
+        text = (char *) kvr_setting_number(s, conf);
+
+        switch (s->kind) {
+
+        case KVR_SETTING_ADDRESS:
+        case KVR_SETTING_TEXT:
+            ngx_http_kv_router_gen_str(g, s->word, text);
+            continue;
+
+        case KVR_SETTING_NAMES:
+            ngx_http_kv_router_gen_adapters(g, s->word, text);
+            continue;
+
+        default:
+            n = *kvr_setting_number(s, conf);
+        }
+
+        switch (s->kind) {
+
+        case KVR_SETTING_FLAG:
+        case KVR_SETTING_OFF:
+            ngx_http_kv_router_gen_bool(g, s->word,
+                                        (s->kind == KVR_SETTING_FLAG) == n);
+            break;
+
+        case KVR_SETTING_WORD:
+            ngx_http_kv_router_gen_str(g, s->word, s->words[n]);
+            break;
+
+        case KVR_SETTING_DECIMAL:
+            ngx_http_kv_router_gen_decimal(g, s->word, n, 3);
+            break;
+
+        default:
+            if (!(s->own & KVR_OWN_HEALTH)) {
+                ngx_http_kv_router_gen_u64(g, s->word, n);
+            }
+        }
+    }
+}
+
+
 void
 ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g)
@@ -356,22 +412,9 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
-    ngx_http_kv_router_gen_str(g, "address", w->conf.address);
+    ngx_http_kv_router_settings_json(&w->conf, g);
     ngx_http_kv_router_gen_key(g, "resolved");
     ngx_http_kv_router_name_json(w, g);
-    ngx_http_kv_router_gen_str(g, "model", w->conf.model);
-    ngx_http_kv_router_gen_u64(g, "ranks", w->conf.ranks);
-    ngx_http_kv_router_gen_str(g, "engine", kvr_engine_name(w->conf.engine));
-    ngx_http_kv_router_gen_str(g, "role", kvr_role_name(w->conf.role));
-    ngx_http_kv_router_gen_decimal(g, "weight", w->conf.weight, 3);
-    ngx_http_kv_router_gen_u64(g, "max_active", w->conf.max_active);
-    ngx_http_kv_router_gen_bool(g, "salted", w->conf.salted);
-    ngx_http_kv_router_gen_bool(g, "spec_drop", w->conf.spec_drop);
-    ngx_http_kv_router_gen_u64(g, "attention_chunk", w->conf.attention_chunk);
-    ngx_http_kv_router_gen_bool(g, "hybrid", w->conf.hybrid);
-    ngx_http_kv_router_gen_bool(g, "events", !w->conf.events_off);
-    ngx_http_kv_router_gen_u64(g, "capacity", w->conf.capacity);
-    ngx_http_kv_router_gen_adapters(g, "lora", w->conf.lora);
 
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));

@@ -32,14 +32,6 @@ static ngx_http_kv_router_model_t *ngx_http_kv_router_model_of(
     const u_char *name, size_t len);
 
 
-static const ngx_conf_enum_t  ngx_http_kv_router_model_engines[] = {
-    { ngx_string("vllm"), KVR_ENGINE_VLLM },
-    { ngx_string("sglang"), KVR_ENGINE_SGLANG },
-    { ngx_string("trtllm"), KVR_ENGINE_TRTLLM },
-    { ngx_null_string, 0 }
-};
-
-
 /* kv_router_model, as it is written */
 
 typedef struct {
@@ -52,7 +44,7 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_model_params[] = {
 
     { ngx_string("engine"), NGX_HTTP_KV_ROUTER_WORD,
       offsetof(ngx_http_kv_router_model_conf_t, engine), sizeof(uint32_t),
-      0, 0, ngx_http_kv_router_model_engines, 0 },
+      KVR_ENGINE_VLLM, 0, kvr_engines, 0 },
 
     { ngx_string("turns"), NGX_HTTP_KV_ROUTER_SET,
       offsetof(ngx_http_kv_router_model_conf_t, turns), sizeof(size_t),

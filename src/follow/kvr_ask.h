@@ -11,6 +11,7 @@
 
 
 #include "../wire/kvr_keys.h"
+#include "../wire/kvr_worker_conf.h"
 
 
 /* the longest commands: HMGET, a key, and the fields of a hash */

@@ -96,10 +96,7 @@ kvr_ingest_worker(kvr_ingest_t *in, const char *worker, size_t len)
 
     if (rc != KVR_OK) {
 
-        memset(&conf, 0, sizeof(conf));
-        memcpy(conf.id, worker, len);
-        conf.ranks = 1;
-        conf.weight = 1000;
+        kvr_worker_conf_init(&conf, worker, len);
 
         rc = kvr_fleet_put(&k->fleet, &conf, KVR_WORKER_SEEN, &in->worker);
 

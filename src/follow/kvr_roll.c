@@ -348,7 +348,7 @@ kvr_roll_ask_hash(kvr_roll_t *m, kvr_ask_t *ask, const char *id, size_t len,
     kvr_ask_key(ask, KVR_KEY_WORKER, id, len);
 
     for (i = 0; i < KVR_MEMBER_ROUTER; i++) {
-        kvr_ask_text(ask, kvr_member_fields[i]);
+        kvr_ask_text(ask, kvr_member_word(i));
     }
 
     m->half = true;

@@ -47,8 +47,6 @@
 #include "kvr_due.h"
 
 
-#define KVR_FAILS_MAX        1000        /* of max_fails: 10 bits hold it */
-#define KVR_HEALTH_MS_MAX    3600000     /* of any of the times */
 #define KVR_HEALTH_WAIT_MAX  60000       /* ms: the wait grows up to that,
                                             or fail_timeout when it is more */
 #define KVR_HEALTH_AWAY_MAX  60000       /* ms: the maximum pause */

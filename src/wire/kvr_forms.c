@@ -138,8 +138,8 @@ static const kvr_field_rule_t  kvr_form_rules[] = {
 };
 
 
-static const char *const  kvr_engine_names[] = {
-    "unknown", "vllm", "sglang", "trtllm"
+const char *const  kvr_engines[] = {
+    "unknown", "vllm", "sglang", "trtllm", NULL
 };
 
 
@@ -352,7 +352,7 @@ kvr_form_truncates(kvr_form_t form, uint32_t engines, bool *cut)
 const char *
 kvr_engine_name(uint32_t kind)
 {
-    return kind < KVR_ENGINES ? kvr_engine_names[kind] : "unknown";
+    return kind < KVR_ENGINES ? kvr_engines[kind] : "unknown";
 }
 
 
@@ -362,8 +362,8 @@ kvr_engine_kind(const char *name, size_t len)
     uint32_t  i;
 
     for (i = 0; i < KVR_ENGINES; i++) {
-        if (strlen(kvr_engine_names[i]) == len
-            && memcmp(kvr_engine_names[i], name, len) == 0)
+        if (strlen(kvr_engines[i]) == len
+            && memcmp(kvr_engines[i], name, len) == 0)
         {
             break;
         }

@@ -129,6 +129,9 @@ const kvr_field_t *kvr_form_sequences(kvr_form_t form, uint32_t engines,
 /* "unknown", "vllm", "sglang", "trtllm" */
 const char *kvr_engine_name(uint32_t kind);
 
+/* These names by their numbers, then NULL. */
+extern const char *const  kvr_engines[];
+
 /* The kind of that name; KVR_ENGINES: no such kind. */
 kvr_engine_kind_t kvr_engine_kind(const char *name, size_t len);
 

@@ -9,28 +9,6 @@
 #include <stdio.h>
 
 
-const char *const  kvr_member_fields[KVR_MEMBER_FIELDS] = {
-    [KVR_MEMBER_ADDRESS] = "address",
-    [KVR_MEMBER_MODEL] = "model",
-    [KVR_MEMBER_BLOCK_SIZE] = "block_size",
-    [KVR_MEMBER_EAGLE] = "eagle",
-    [KVR_MEMBER_RANKS] = "ranks",
-    [KVR_MEMBER_ROLE] = "role",
-    [KVR_MEMBER_WEIGHT] = "weight",
-    [KVR_MEMBER_LORA] = "lora",
-    [KVR_MEMBER_HYBRID] = "hybrid",
-    [KVR_MEMBER_SPEC_DROP] = "spec_drop",
-    [KVR_MEMBER_CHUNK] = "attention_chunk",
-    [KVR_MEMBER_ENGINE] = "engine",
-    [KVR_MEMBER_REASON] = "reason",
-    [KVR_MEMBER_CHANNEL] = "channel",
-    [KVR_MEMBER_EPOCH] = KVR_FIELD_EPOCH,
-    [KVR_MEMBER_SEQ] = KVR_FIELD_SEQ,
-    [KVR_MEMBER_COMPLETE] = "complete",
-    [KVR_MEMBER_STARTED] = "started"
-};
-
-
 const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS] = {
     [KVR_POINTER_VERSION] = "version",
     [KVR_POINTER_EPOCH] = KVR_FIELD_EPOCH,

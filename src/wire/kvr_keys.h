@@ -44,37 +44,9 @@
 
 
 /*
- * Fields of a registration, in the order in which they are asked for: first
- * those that routers read.
- */
-typedef enum {
-    KVR_MEMBER_ADDRESS,
-    KVR_MEMBER_MODEL,
-    KVR_MEMBER_BLOCK_SIZE,
-    KVR_MEMBER_EAGLE,
-    KVR_MEMBER_RANKS,
-    KVR_MEMBER_ROLE,
-    KVR_MEMBER_WEIGHT,
-    KVR_MEMBER_LORA,
-    KVR_MEMBER_HYBRID,
-    KVR_MEMBER_SPEC_DROP,
-    KVR_MEMBER_CHUNK,
-    KVR_MEMBER_ENGINE,
-    KVR_MEMBER_REASON,
-    KVR_MEMBER_CHANNEL,
-    KVR_MEMBER_ROUTER,              /* the number of those above */
-
-    KVR_MEMBER_EPOCH = KVR_MEMBER_ROUTER,
-    KVR_MEMBER_SEQ,
-    KVR_MEMBER_COMPLETE,
-    KVR_MEMBER_STARTED,
-    KVR_MEMBER_FIELDS
-} kvr_member_field_t;
-
-
-/*
- * The same of a pointer: first those that every pointer has, then those that
- * routers read when they are there, then those that only relays read.
+ * Fields of a pointer, in the order in which they are asked for: first those
+ * that every pointer has, then those that routers read when they are there,
+ * then those that only relays read.
  */
 typedef enum {
     KVR_POINTER_VERSION,
@@ -105,7 +77,6 @@ typedef enum {
 #define KVR_FIELD_STATE_PARTS  "state_parts"
 
 /* The names of these fields, by their numbers. */
-extern const char *const  kvr_member_fields[KVR_MEMBER_FIELDS];
 extern const char *const  kvr_pointer_fields[KVR_POINTER_FIELDS];
 
 

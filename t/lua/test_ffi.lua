@@ -189,7 +189,7 @@ for id = 0, 2 do
     roles["ROLE_" .. fake.match({ { role_id = id } })[1].role:upper()] = id
 end
 
-enum("src/wire/kvr_registration.h", "kvr_role", roles)
+enum("src/wire/kvr_worker_conf.h", "kvr_role", roles)
 
 local tiers = {}
 

@@ -6,6 +6,7 @@
 
 
 #include "wire/kvr_keys.h"
+#include "wire/kvr_worker_conf.h"
 
 #include "tap.h"
 
@@ -47,6 +48,8 @@ each_once(const char *const *fields, uint32_t n)
 int
 main(void)
 {
+    uint32_t     i;
+    const char  *members[KVR_MEMBER_FIELDS];
     char    key[KVR_KEY_MAX], id[KVR_WORKER_ID_MAX];
     size_t  n;
 
@@ -73,7 +76,11 @@ main(void)
     n = kvr_key(key, KVR_KEY_ASK, id, sizeof(id));
     ok(n == strlen(key) && key[n - 1] == '}', "so has the longest other");
 
-    ok(each_once(kvr_member_fields, KVR_MEMBER_FIELDS)
+    for (i = 0; i < KVR_MEMBER_FIELDS; i++) {
+        members[i] = kvr_member_word(i);
+    }
+
+    ok(each_once(members, KVR_MEMBER_FIELDS)
        && each_once(kvr_pointer_fields, KVR_POINTER_FIELDS),
        "each field has a name of its own");
 

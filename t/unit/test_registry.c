@@ -27,7 +27,7 @@ named(const char *name)
     uint32_t  i;
 
     for (i = 0; i < KVR_MEMBER_ROUTER; i++) {
-        if (strcmp(kvr_member_fields[i], name) == 0) {
+        if (strcmp(kvr_member_word(i), name) == 0) {
             return i;
         }
     }
