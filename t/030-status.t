@@ -301,9 +301,7 @@ kv_router_worker_confidence{zone="main",worker="x",state="UNKNOWN"} 1
 kv_router_worker_confidence{zone="main",worker="x",state="EXACT"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="DEGRADED"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="SYNCING"} 0
-kv_router_worker_confidence{zone="main",worker="x",state="STALE"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="UNVERIFIED"} 0
-kv_router_worker_confidence{zone="main",worker="x",state="EXTERNAL"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="BOUND"} 0
 kv_router_worker_confidence{zone="main",worker="x",state="ESTIMATED"} 0
 kv_router_worker_draining{zone="main",worker="x"} 1

@@ -299,8 +299,8 @@ load: none
 
             ngx.print((log:gsub("time=%d+%.%d%d%d%d%d%d\n", "time=ok\n")))
 --- response_body
-/logged/ids/completions worker=w1 rank=0 policy=kv_cost overlap=1 best=1 blocks=2 confidence=EXTERNAL reason=overlap hashes=7ee2cbedc694ab46,a8416cfd935bdb13 time=ok
-/logged/text/completions worker=w1 rank=0 policy=kv_cost overlap=0 best=0 blocks=0 confidence=EXTERNAL reason=no_tokens hashes=- time=ok
+/logged/ids/completions worker=w1 rank=0 policy=kv_cost overlap=1 best=1 blocks=2 confidence=UNVERIFIED reason=overlap hashes=7ee2cbedc694ab46,a8416cfd935bdb13 time=ok
+/logged/text/completions worker=w1 rank=0 policy=kv_cost overlap=0 best=0 blocks=0 confidence=UNVERIFIED reason=no_tokens hashes=- time=ok
 /logged/not worker=- rank=- policy=- overlap=- best=- blocks=- confidence=- reason=- hashes=- time=-
 
 

@@ -359,7 +359,7 @@ bad argument #1 to 'index' (string expected, got nil)
 true
 {"worker_id":"a","event":{"event_id":1,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":11,"tokens_hash":1},{"block_hash":18446744073709551615,"tokens_hash":2}]}},"dp_rank":1}}
 main 4 2 2
-a 127 2 EXTERNAL
+a 127 2 UNVERIFIED
 b 127 1 UNKNOWN
 
 

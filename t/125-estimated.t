@@ -265,7 +265,7 @@ UNKNOWN true
 estimated: 8 of 8, ESTIMATED
 200
 200
-written: 0 of 8, EXTERNAL
+written: 0 of 8, UNVERIFIED
 --- no_error_log
 [error]
 

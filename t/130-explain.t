@@ -172,8 +172,8 @@ __DATA__
 200 application/json
 main: 18 tokens, 4 blocks of 4, best 3, cut false
 kv_cost: overlap: w2/0, then w1
-w1/0 both 1: cost 24, 2 2 2 0, EXTERNAL none, 0 0 0 4, stored 2, userdata: NULL
-w2/0 both 1: cost 16, 3 3 3 0, EXTERNAL none, 0 0 0 4, stored 3, userdata: NULL
+w1/0 both 1: cost 24, 2 2 2 0, UNVERIFIED external, 0 0 0 4, stored 2, userdata: NULL
+w2/0 both 1: cost 16, 3 3 3 0, UNVERIFIED external, 0 0 0 4, stored 3, userdata: NULL
 --- no_error_log
 [error]
 [alert]

@@ -161,7 +161,7 @@ new new true
             ngx.say(answer.body)
             ngx.say(answer.headers["x-kv-worker"])
 --- response_body
-w2 was told w2 overlap 1 best 1 prompt 2 overlap EXTERNAL 0.000000
+w2 was told w2 overlap 1 best 1 prompt 2 overlap UNVERIFIED 0.000000
 w2
 
 
@@ -176,5 +176,5 @@ w2
             ngx.say(answer.body)
             ngx.say(answer.headers["x-kv-worker"])
 --- response_body
-w2 was told w1 overlap 1 best 1 prompt 2 overlap EXTERNAL 0.000000
+w2 was told w1 overlap 1 best 1 prompt 2 overlap UNVERIFIED 0.000000
 w2

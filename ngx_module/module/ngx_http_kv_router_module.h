@@ -119,7 +119,7 @@ typedef struct {
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
     ngx_http_kv_router_consumer_t  *consumer;  /* of this process, or NULL */
 
-    ngx_msec_t                      stale;     /* silence that makes STALE */
+    ngx_msec_t                      stale;     /* silence that degrades */
     ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
     size_t                          max_body;  /* bytes that are scanned */
@@ -311,7 +311,7 @@ typedef struct {
 
 /*
  * How far the view of a worker can be trusted; of it, or of one of its
- * holders, is the number.  STALE too while what it publishes is not heard.
+ * holders, is the number.  Silent too while what it publishes is not heard.
  */
 kvr_confidence_t ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number);

@@ -199,7 +199,7 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     if (silent) {
         ngx_http_kv_router_warn(zone, NGX_LOG_ERR, c->log,
                                 "nothing was heard of worker \"%s\" for %uL "
-                                "ms, so its view is STALE: is its kv-relay "
+                                "ms, so its view is DEGRADED: is its kv-relay "
                                 "running, and does it reach Redis?",
                                 conf.id, now - kvr_load64(&w->stream.last_ms));
 

@@ -14,11 +14,12 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms, bool heard, const char **reason)
 {
     bool              silent, estimated;
-    uint32_t          source;
+    uint32_t          source, why;
     uint64_t          last, expires;
     kvr_confidence_t  c;
 
     c = kvr_load32(&w->stream.confidence);
+    source = kvr_load32(&w->stream.source);
     last = kvr_load64(&w->stream.last_ms);
     expires = kvr_load64(&w->expires_ms);
 
@@ -29,23 +30,24 @@ kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     silent = expires && now_ms > expires;
 
     if (!silent && !estimated) {
-        silent = c == KVR_STALE
+        silent = kvr_load32(&w->stream.unheard)
                  || (kvr_load32(&w->stream.heartbeats)
                      && now_ms > last && now_ms - last > stale_ms);
     }
 
     if (!heard) {
-        source = kvr_load32(&w->stream.source);
         heard = (source == KVR_SOURCE_NONE || source == KVR_SOURCE_API);
     }
 
     if (reason) {
+        why = kvr_load32(&w->stream.reason);
         *reason = !heard ? "redis_down" : silent ? "silent"
-                  : kvr_degraded_name(kvr_load32(&w->stream.reason));
+                  : source == KVR_SOURCE_API && why == KVR_FINE ? "external"
+                  : kvr_degraded_name(why);
     }
 
     if (silent || !heard) {
-        return KVR_STALE;
+        return KVR_DEGRADED;
     }
 
     if (estimated) {
@@ -71,7 +73,7 @@ kvr_fleet_estimated(const kvr_worker_t *w)
 
     c = kvr_load32(&w->stream.confidence);
 
-    return c != KVR_EXACT && c != KVR_UNVERIFIED && c != KVR_EXTERNALLY_FED
+    return c != KVR_EXACT && c != KVR_UNVERIFIED
            && (kvr_load32(&w->flags) & KVR_WORKER_EVENTS) == 0;
 }
 
@@ -94,10 +96,7 @@ kvr_fleet_bound(const kvr_worker_t *w)
 const char *
 kvr_confidence_name(kvr_confidence_t c)
 {
-    static const char  *names[] = {
-        "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE", "UNVERIFIED",
-        "EXTERNAL", "BOUND", "ESTIMATED"
-    };
+    static const char  *names[] = { KVR_CONFIDENCES(KVR_CONFIDENCE_NAME) };
 
     return c <= KVR_ESTIMATED ? names[c] : "UNKNOWN";
 }

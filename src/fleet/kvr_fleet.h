@@ -41,22 +41,26 @@
                                             KVR_VIEWS_LIMIT says there */
 
 
-/* How far a worker's view can be trusted (docs/events.md, "Confidence"). */
+/*
+ * How far a worker's view can be trusted (docs/events.md, "Confidence"): the
+ * list, of which all names of it are.
+ *
+ * UNKNOWN: no event was ever seen.  UNVERIFIED: RouterEvents, bare batches, or
+ * written by the API or Lua.  BOUND: EXACT or UNVERIFIED, but the model has KV
+ * cache groups that are not indexed, or chunks of a size that is not known:
+ * the engine may use less of a match than is reported.  ESTIMATED: the worker
+ * publishes no events, or they were never complete so far: taken to have what
+ * it answered, kvr_estimated.h.
+ */
+#define KVR_CONFIDENCES(X)                                                    \
+    X(UNKNOWN) X(EXACT) X(DEGRADED) X(SYNCING) X(UNVERIFIED) X(BOUND)         \
+    X(ESTIMATED)
+
+#define KVR_CONFIDENCE_ID(name)    KVR_##name,
+#define KVR_CONFIDENCE_NAME(name)  #name,
+
 typedef enum {
-    KVR_UNKNOWN = 0,         /* no event was ever seen */
-    KVR_EXACT,
-    KVR_DEGRADED,
-    KVR_SYNCING,
-    KVR_STALE,
-    KVR_UNVERIFIED,
-    KVR_EXTERNALLY_FED,      /* API, Lua: "EXTERNAL" */
-    KVR_BOUND,               /* EXACT or UNVERIFIED, but the model has KV cache
-                                groups that are not indexed, or chunks of a
-                                size that is not known: the engine may use
-                                less of a match than is reported */
-    KVR_ESTIMATED            /* the worker publishes no events, or they were
-                                never complete so far: taken to have what it
-                                answered, kvr_estimated.h */
+    KVR_CONFIDENCES(KVR_CONFIDENCE_ID)
 } kvr_confidence_t;
 
 
@@ -128,8 +132,8 @@ typedef struct {
     uint32_t    source;             /* kvr_source_t */
     uint32_t    contiguous;         /* nothing is missing since a complete
                                        start */
-    uint32_t    confidence;         /* kvr_confidence_t; STALE also depends
-                                       on the clock */
+    uint32_t    confidence;         /* kvr_confidence_t; that nothing is heard
+                                       also depends on the clock */
     uint32_t    heartbeats;         /* has ever sent one */
     uint32_t    reason;             /* kvr_degraded_t */
     uint32_t    window;             /* kvr_decoder_conf_t; 0: unknown */
@@ -143,7 +147,8 @@ typedef struct {
                                        and was not filtered; 0: none */
     uint32_t    chunked_block;      /* tokens of a block of chunked local
                                        attention; 0: the engine has none */
-    uint32_t    pad;
+    uint32_t    unheard;            /* until the publisher is heard, as nobody
+                                       read what was missed */
 } kvr_stream_t;
 
 
@@ -441,10 +446,11 @@ bool kvr_fleet_wants_snapshot(const kvr_worker_t *w);
 
 /*
  * The confidence that a reader may have at now_ms (monotonic): the stream's,
- * or STALE when a publisher of heartbeats was silent for stale_ms, or did not
- * renew its registration, or when heard is false: messages of publishers are
- * not received now.  *reason, if reason is not NULL: "silent", "redis_down"
- * (not heard), or a word of kvr_degraded_name().
+ * or DEGRADED when a publisher of heartbeats was silent for stale_ms, or did
+ * not renew its registration ("silent"), or when heard is false: messages of
+ * publishers are not received now ("redis_down").  *reason, if reason is not
+ * NULL: these, "external" (written by the API or Lua), or a word of
+ * kvr_degraded_name().
  */
 kvr_confidence_t kvr_fleet_confidence(const kvr_worker_t *w, uint64_t now_ms,
     uint64_t stale_ms, bool heard, const char **reason);

@@ -123,7 +123,7 @@ kvr_rc_t kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker,
 /*
  * This process listens to a shard from now on.  repair: earlier messages of
  * the shard's workers will be read from their logs, and these workers are
- * SYNCING until then.  Without repair, these workers are STALE until the next
+ * SYNCING until then.  Without repair, these workers are silent until the next
  * message or heartbeat shows whether messages are missing.  KVR_BUSY,
  * KVR_LOST.
  */

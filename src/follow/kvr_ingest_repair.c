@@ -83,6 +83,7 @@ kvr_ingest_repair_begin(kvr_ingest_t *in, const char *worker, size_t len)
 
     if (rc == KVR_OK) {
         kvr_set32(&in->shard->mem, &w->stream.confidence, KVR_SYNCING);
+        kvr_set32(&in->shard->mem, &w->stream.unheard, 0);
         kvr_shard_unlock(in->shard);
     }
 
@@ -110,7 +111,8 @@ kvr_ingest_repair_shard(kvr_ingest_t *in, uint32_t shard, bool repair)
 
         if (w->stream.source == KVR_SOURCE_ENVELOPE) {
             kvr_set32(&k->mem, &w->stream.confidence,
-                      repair ? KVR_SYNCING : KVR_STALE);
+                      repair ? KVR_SYNCING : KVR_DEGRADED);
+            kvr_set32(&k->mem, &w->stream.unheard, !repair);
 
         } else if (!repair) {
             (void) kvr_stream_confidence(k, w);

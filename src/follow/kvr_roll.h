@@ -21,14 +21,14 @@
  *     long enough for their publishers to register
  *
  * A publisher renews its hash each second, and lets it expire when it dies:
- * then the id stays in the set, and the worker in the zone, STALE; unless it
+ * then the id stays in the set, and the worker in the zone, silent; unless it
  * fails its active checks as well, when it is taken out in the same way.
  *
  * What an answer does, by question:
  *
  *               SSCAN           HMGET                 PTTL
  *     array     ids are asked   fields, with PTTL     the poll fails
- *     integer   fails           fails                 register, ignore, STALE
+ *     integer   fails           fails                 register, ignore, silent
  *     string    fails           fails                 fails
  *     nil       fails           fails                 fails
  *     error     fails           fails; WRONGTYPE:     fails

@@ -464,7 +464,7 @@ kvr_snapshot_end(kvr_snapshot_t *s, uint64_t now_ms, bool *behind)
 
     kvr_set64(m, &stream->aside, 0);
 
-    /* a publisher of snapshots sends heartbeats: silence makes it STALE */
+    /* a publisher of snapshots sends heartbeats: silence degrades it */
 
     kvr_set32(m, &stream->heartbeats, 1);
 

@@ -193,7 +193,7 @@ kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
         break;
 
     case KVR_SOURCE_API:
-        c = KVR_EXTERNALLY_FED;
+        c = KVR_UNVERIFIED;
         break;
 
     case KVR_SOURCE_ENVELOPE:
@@ -204,6 +204,10 @@ kvr_stream_confidence(kvr_shard_t *k, kvr_worker_t *w)
     default:
         c = w->stream.reason == KVR_FINE ? KVR_UNVERIFIED : KVR_DEGRADED;
         break;
+    }
+
+    if (w->stream.unheard) {
+        kvr_set32(&k->mem, &w->stream.unheard, 0);
     }
 
     if (w->stream.confidence == c) {

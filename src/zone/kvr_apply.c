@@ -550,7 +550,7 @@ kvr_router_write(kvr_router_t *r, const char *id, size_t len,
                                why);
 
     kvr_set32(&k->mem, &w->stream.source, KVR_SOURCE_API);
-    kvr_set32(&k->mem, &w->stream.confidence, KVR_EXTERNALLY_FED);
+    kvr_set32(&k->mem, &w->stream.confidence, KVR_UNVERIFIED);
     kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
 
     kvr_shard_unlock(k);

@@ -446,7 +446,7 @@ void kvr_router_no_room(const kvr_router_t *k, const char *id, size_t len,
  * KVR_LOST: the lease is another process's.  KVR_BUSY.
  *
  * register: the worker is registered in Redis until expires_ms (monotonic).
- * When the registration is not renewed until then, the worker is STALE.  The
+ * When the registration is not renewed until then, the worker is silent.  The
  * configuration and the API override the registration, except for the reason
  * why the publisher is not complete and for the flag of a hybrid model.  A
  * worker that was known from events alone, or was taken out of Redis, becomes
@@ -457,7 +457,7 @@ void kvr_router_no_room(const kvr_router_t *k, const char *id, size_t len,
  * that it holds, and comes back when it registers or sends events.
  * KVR_DECLINED: the worker is not known, or was not made by Redis alone.
  *
- * expire: the worker did not leave, but has no registration: it is STALE from
+ * expire: the worker did not leave, but has no registration: it is silent from
  * now on, however it was made.  KVR_DECLINED: not known, or deleted.
  *
  * ignore: the worker is of another model or block size.  As deregister, but
@@ -499,7 +499,7 @@ kvr_rc_t kvr_router_mark(kvr_router_t *k, uint32_t worker, uint32_t set,
 
 /*
  * Applies one event, decoded or made by the caller, to a worker that exists
- * and has no event stream; the worker becomes EXTERNAL.
+ * and has no event stream; the worker becomes UNVERIFIED.
  *
  * KVR_INVALID: refused; *why and *detail say what is wrong.
  * KVR_FULL: the zone is full; the worker is flagged TRUNCATED.

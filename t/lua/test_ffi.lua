@@ -156,16 +156,27 @@ local function enum(path, prefix, known)
     is(next(known), nil, prefix .. ": all are there")
 end
 
+-- The list of an enum whose names are made of it, X(NAME) for each.
+local function list(path, name, known)
+    local rows = read(path):match("#define " .. name .. "%(X%)(.-[^\\])\n")
+    local value = -1
+
+    for word in rows:gmatch("X%(([%w_]+)") do
+        value = value + 1
+        is(known[word], value, name .. ": " .. word)
+        known[word] = nil
+    end
+
+    is(next(known), nil, name .. ": no other is known")
+end
+
 local confidences = {}
 
 for id = 0, #lib.CONFIDENCES do
-    local name = lib.CONFIDENCES[id]
-
-    -- in words it is shorter
-    confidences[name == "EXTERNAL" and "EXTERNALLY_FED" or name] = id
+    confidences[lib.CONFIDENCES[id]] = id
 end
 
-enum("src/fleet/kvr_fleet.h", "kvr_confidence", confidences)
+list("src/fleet/kvr_fleet.h", "KVR_CONFIDENCES", confidences)
 
 local healths = {}
 

@@ -114,9 +114,9 @@ near_cost(20 - 6 - 3, "decay: host and disk don't fade",
 
 -- ---- confidence -------------------------------------------------------------
 
-local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "STALE",
-                "UNVERIFIED", "EXTERNAL", "BOUND", "ESTIMATED" }
-local discounts = { 1, 1, 0.5, 0.5, 0.5, 1, 1, 0.7, 1 }
+local names = { "UNKNOWN", "EXACT", "DEGRADED", "SYNCING", "UNVERIFIED",
+                "BOUND", "ESTIMATED" }
+local discounts = { 1, 1, 0.5, 0.5, 1, 0.7, 1 }
 
 for i, name in ipairs(names) do
     local c = { device = 4, host = 6, disk = 8, confidence_id = i - 1 }
@@ -129,14 +129,14 @@ for i, name in ipairs(names) do
     is(fake.match({ c })[1].confidence, name, name .. " is what it is called")
 end
 
-local stale = { device = 4, host = 4, disk = 4, confidence_id = 4 }
+local syncing = { device = 4, host = 4, disk = 4, confidence_id = 3 }
 local degraded = { device = 4, host = 4, disk = 4, confidence_id = 2 }
 
 near_cost(10 - 0.1 * 4, "a discount can be set",
-          { stale }, isl160, { discount = { STALE = 0.1 } })
+          { syncing }, isl160, { discount = { SYNCING = 0.1 } })
 near_cost(10 - 0.5 * 4, "and leaves the others alone",
           { degraded }, isl160,
-          { dynamo = false, prefill_load_scale = 1, discount = { STALE = 0.1 } })
+          { dynamo = false, prefill_load_scale = 1, discount = { SYNCING = 0.1 } })
 near_cost(10 - 4, "dynamo = true for one request takes discounts away",
           { degraded }, isl160, { dynamo = false, prefill_load_scale = 1 },
           { dynamo = true })
@@ -161,8 +161,11 @@ refused({ decay = "1" }, 'the value of "decay" must be a number',
         "a string for a number is refused")
 refused({ discount = { FRESH = 1 } }, 'unknown setting "FRESH"',
         "an unknown confidence is refused")
-refused({ discount = { STALE = 2 } }, '"STALE" must be from 0 to 1',
+refused({ discount = { SYNCING = 2 } }, '"SYNCING" must be from 0 to 1',
         "a discount over 1 is refused")
+refused({ discount = { STALE = 1 } },
+        '"STALE" was removed: a silent worker is "DEGRADED"',
+        "a confidence of before is told its successor")
 refused("x", "a table is expected", "settings that are no table are refused")
 refused({ dynamo = 1 }, 'the value of "dynamo" must be a boolean',
         "dynamo is true or false")
@@ -193,12 +196,12 @@ near_cost(10 - 2 * 3, "params change a setting for one request",
           { overlap_credit = 2 })
 -- each setting of its own, for one request and for all
 local rich = { device = 3, host = 5, disk = 7, prefill_tokens = 160,
-               decode_blocks = 2, active_requests = 4, confidence_id = 4 }
+               decode_blocks = 2, active_requests = 4, confidence_id = 3 }
 
 for name, value in pairs { overlap_credit = 0.3, host = 0.1, disk = 0.9,
                            prefill_load_scale = 3, track_prefill = false,
                            decay = 0.7, active_request_weight = 6,
-                           discount = { STALE = 0.25 } }
+                           discount = { SYNCING = 0.25 } }
 do
     local usual = cost({ rich, {} }, isl160)
     local set = cost({ rich, {} }, isl160, { [name] = value })
@@ -209,11 +212,11 @@ do
 end
 
 near_cost(10 - 0.1 * 4, "params may name a discount, the rest stays",
-          { stale }, isl160, { discount = { DEGRADED = 0.2 } },
-          { discount = { STALE = 0.1 } })
+          { syncing }, isl160, { discount = { DEGRADED = 0.2 } },
+          { discount = { SYNCING = 0.1 } })
 near_cost(10 - 0.2 * 4, "params keep the policy's own discounts",
           { degraded }, isl160, { discount = { DEGRADED = 0.2 } },
-          { discount = { STALE = 0.1 } })
+          { discount = { SYNCING = 0.1 } })
 tap.raises('unknown setting "x"', "params are checked too",
            kv_cost.pick, kv_cost.new(), ctx({ {} }, isl160,
                                             { params = { x = 1 } }))

@@ -73,7 +73,7 @@ end
 is(one("prefix", { { device = 10 }, { device = 4 }, {} }), "1 0.4 0",
    "prefix: the share of the prompt's blocks")
 is(one("prefix", { { device = 10, confidence_id = 2 },
-                   { device = 10, confidence_id = 5 } }), "0.5 1",
+                   { device = 10, confidence_id = 4 } }), "0.5 1",
    "prefix: half for a view that is not to be trusted")
 is(one("queue", { { waiting_requests = 4 }, { waiting_requests = 0 },
                   { waiting_requests = 1 } }), "0 1 0.75",

@@ -21,7 +21,7 @@ WELL = {
     f'kv_router_worker_health{{{W},state="ok"}}': "1x30",
     f'kv_router_worker_health{{{W},state="failed"}}': "0x30",
     f'kv_router_worker_confidence{{{W},state="EXACT"}}': "1x30",
-    f'kv_router_worker_confidence{{{W},state="STALE"}}': "0x30",
+    f'kv_router_worker_confidence{{{W},state="DEGRADED"}}': "0x30",
     f'kv_router_decisions_total{{{Z},reason="policy"}}': "0+60x30",
     f'kv_router_decisions_total{{{Z},reason="tokenizer"}}': "0+2x30",
     f'kv_router_decisions_total{{{Z},reason="no_worker"}}': "0x30",
@@ -53,7 +53,7 @@ CASES = {
         f'kv_router_worker_health{{{W},state="failed"}}': "0x10 1x20"},
     "KvRouterViewNotTrue": {
         f'kv_router_worker_confidence{{{W},state="EXACT"}}': "1x10 0x20",
-        f'kv_router_worker_confidence{{{W},state="STALE"}}': "0x10 1x20"},
+        f'kv_router_worker_confidence{{{W},state="DEGRADED"}}': "0x10 1x20"},
     "KvRouterRoutedByLoad": {
         f'kv_router_decisions_total{{{Z},reason="tokenizer"}}': "0+30x30"},
     "KvRouterNoWorker": {

@@ -195,7 +195,7 @@ RUNS = (
     Row("the port of Redis is wrong", redis_down, ERROR,
         "Connection refused.* redis: .*127.0.0.1:9999",
         hint="the URL of `kv_router_redis`, or start Redis"),
-    Row("Redis is down: what the status page says", redis_dies, "STALE",
+    Row("Redis is down: what the status page says", redis_dies, "DEGRADED",
         "reason redis_down", hint="start Redis"),
     Row("a password for a Redis that has none", password, ERROR,
         "refused the password: .*AUTH.* without any password",

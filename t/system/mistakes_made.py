@@ -566,8 +566,8 @@ def redis_dies(bench):
         wait_until("w1 is heard", lambda: worker(bench)["counters"][
             "heartbeats"], PATIENCE)
         bench.stage.stop_redis()
-        wait_until("w1 is stale", lambda: worker(bench)["confidence"]
-                   == "STALE", PATIENCE)
+        wait_until("w1 is degraded", lambda: worker(bench)["confidence"]
+                   == "DEGRADED", PATIENCE)
         said = worker(bench)
     return said["confidence"], f"reason {said['reason']}"
 

@@ -272,7 +272,7 @@ def events_take_over():
                           {"prompt": prompt, "max_tokens": 2})
             assert routed()["appended"] == appended, routed()
             engine.relay.stop()
-            stage.wait_confidence("w1", "STALE")
+            stage.wait_confidence("w1", "DEGRADED")
             stage.check_log()
         finally:
             engine.stop()

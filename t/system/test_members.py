@@ -168,10 +168,10 @@ at = None                       # the Play, set by main()
 # ------------------------------------------------------- coming and changing
 
 def who_is_only_in_the_log_is_stale():
-    """who is a member, but has expired, is STALE, until it is none"""
+    """who is a member, but has expired, is silent, until it is none"""
     relay = at.relay("past")
     at.stage.wait_applied(relay.cursor())
-    worker = at.wait("past", confidence="STALE", reason="silent", ttl=0)
+    worker = at.wait("past", confidence="DEGRADED", reason="silent", ttl=0)
     assert worker["origin"] == "static" and worker["age"] is None, worker
     at.stage.redis.srem("kv-workers", "past")
     at.wait("past", LEAVING, confidence="EXACT", ttl=None)
@@ -399,10 +399,11 @@ def a_reload_keeps_drains():
 # --------------------------------------------------------- silence and leaving
 
 def a_silent_relay_makes_it_stale():
-    """a worker whose relay was killed is STALE, and stays"""
+    """a worker whose relay was killed is silent, and stays"""
     relay = at.relay("late")
     relay.die()
-    worker = at.wait("late", LEAVING, confidence="STALE", ttl=0)
+    worker = at.wait("late", LEAVING, confidence="DEGRADED",
+                     reason="silent", ttl=0)
     assert worker["origin"] == "redis", worker
     at.stage.wait_asked("sscan", TTL)
     assert at.worker("late")["address"] == at.address("m1")

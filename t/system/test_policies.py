@@ -166,11 +166,11 @@ def policies_see_why_a_view_is_not_trusted():
     at.stage.wait_applied(fleet.cursors())
     wait_for("EXACT none")
     at.stage.stop_redis()
-    wait_for("STALE redis_down")
+    wait_for("DEGRADED redis_down")
     answer = json.loads(at.stage.call("POST", "/kv/route", {
         "prompt": [1] * 40}))
     assert [(c["confidence"], c["reason"]) for c in answer["candidates"]
-            if c["worker_id"] == "w1"] == [("STALE", "redis_down")], answer
+            if c["worker_id"] == "w1"] == [("DEGRADED", "redis_down")], answer
 
 
 def wait_for(reason):

@@ -15,7 +15,7 @@ import broken
 import relay
 from stage import PATIENCE, PROCESSES, Stage, wait_until
 
-STALE = 4                       # seconds
+SILENT = 4                       # seconds
 STUCK = 10                      # seconds without a timer
 IDS = list(range(1, 65))
 SECRET = "ab6e41c9d27f0358"
@@ -51,7 +51,7 @@ class SilenceStage(Stage):
         for old, new in (
                 (f"{log} notice;", f"{log};"),
                 ("    lua_package_path  \"", "    kv_router_stale  "
-                 f"{STALE}s;\n    lua_package_path  \"{self.directory}/?.lua;"),
+                 f"{SILENT}s;\n    lua_package_path  \"{self.directory}/?.lua;"),
                 ("        location /kv/ {", f"""
         location /past/ {{
             access_by_lua_block {{ router:access() }}
@@ -137,7 +137,7 @@ def a_relay_dies():
     at.wait_confidence("w2", "EXACT", "DEGRADED", "SYNCING")
     assert "nothing was heard" not in at.log()
     beside.kill()
-    told(r'nothing was heard of worker "w2" for \d+ ms, so its view is STALE: '
+    told(r'nothing was heard of worker "w2" for \d+ ms, so its view is DEGRADED: '
          "is its kv-relay running, and does it reach Redis?")
     assert at.workers()["w2"]["reason"] == "silent"
 
@@ -148,7 +148,7 @@ def redis_dies():
     at.wait_subscribed(0)
     worker = at.workers()["w2"]
     assert (worker["confidence"], worker["reason"]) == (
-        "STALE", "redis_down"), worker
+        "DEGRADED", "redis_down"), worker
     text = at.call("GET", "/status?format=prometheus").decode()
     assert re.search(r'worker="w2"[^\n]*reason="redis_down"[^\n]* 1\n',
                      text), re.findall("[^\n]*redis_down[^\n]*", text)

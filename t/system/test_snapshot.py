@@ -478,13 +478,13 @@ def an_event_refused_is_told():
 # ------------------------------------------------------------------ outages
 
 def without_redis_views_are_stale():
-    """Redis down: STALE; up, and repaired: EXACT"""
+    """Redis down: DEGRADED; up, and repaired: EXACT"""
     streams = [at.stream(name) for name in ("c1", "c2", "c3")]
     for stream in streams:
         at.check(stream)
     at.stage.stop_redis()
     for stream in streams:
-        at.stage.wait_confidence(stream.worker, "STALE")
+        at.stage.wait_confidence(stream.worker, "DEGRADED")
     at.stage.start_redis(*KEEP)
     streams[0].send(50, live=False)
     streams[1].send(50, live=False)
@@ -495,10 +495,10 @@ def without_redis_views_are_stale():
 
 
 def a_silent_publisher_is_stale():
-    """a publisher that is silent for five seconds: STALE"""
+    """a publisher that is silent for five seconds: DEGRADED"""
     stream = at.stream("c1")
     at.check(stream)
-    at.stage.wait_confidence("c1", "STALE")
+    at.stage.wait_confidence("c1", "DEGRADED")
     assert at.stage.workers()["c1"]["age"] > 5
     at.check(stream)
 

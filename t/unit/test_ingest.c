@@ -114,6 +114,7 @@ test_stream(void)
     size_t               len;
     uint64_t             rollbacks;
     uint8_t              bytes[8192];
+    const char          *reason;
     kvr_cursor_t         at;
     kvr_worker_conf_t    conf;
     const kvr_worker_t  *w;
@@ -173,8 +174,9 @@ test_stream(void)
     ok(take("e", bytes, len, true) == KVR_INGEST_GAP,
        "one with a higher seq is a gap");
 
-    is_u64(kvr_fleet_confidence(w, now() + 6000, 5000, true, NULL), KVR_STALE,
-           "a publisher of heartbeats that is silent is STALE");
+    ok(kvr_fleet_confidence(w, now() + 6000, 5000, true, &reason)
+       == KVR_DEGRADED && strcmp(reason, "silent") == 0,
+       "a publisher of heartbeats that is silent is DEGRADED");
 
     (void) kvr_ingest_repair_failed(ingest, "e", 1, 1000, 7);
     is_u64(w->stream.confidence, KVR_DEGRADED,

@@ -142,13 +142,16 @@ worker(const char *id)
 
 
 static bool
-stale(const char *id)
+silent(const char *id)
 {
+    const char          *reason;
     const kvr_worker_t  *w;
 
     w = worker(id);
 
-    return w && kvr_fleet_confidence(w, now_ms, 5000, true, NULL) == KVR_STALE;
+    return w && kvr_fleet_confidence(w, now_ms, 5000, true, &reason)
+                == KVR_DEGRADED
+           && strcmp(reason, "silent") == 0;
 }
 
 
@@ -309,7 +312,7 @@ test_questions(void)
     is_u64(polled("['0' []]", AT_1, ":1000"), 5,
            "who is in no page any more is asked for as well");
     is_u64(new_ones, 2, "and is not new");
-    ok(worker("a") && worker("b") && !stale("a") && told_of("changed"),
+    ok(worker("a") && worker("b") && !silent("a") && told_of("changed"),
        "a registration without its id in the set counts");
 
     close_zone();
@@ -470,11 +473,11 @@ test_silence(void)
     open_zone(NULL);
 
     (void) polled(PAGE, AT_1, ":100000");
-    ok(worker("a") && !stale("a"), "a worker that is registered");
+    ok(worker("a") && !silent("a"), "a worker that is registered");
 
     (void) polled(PAGE, NOTHING, ":-2");
     now_ms++;
-    ok(stale("a"), "is STALE when its registration expired");
+    ok(silent("a"), "is silent when its registration expired");
 
     now_ms += SURE;
     (void) polled(PAGE, NOTHING, ":-2");
@@ -482,7 +485,7 @@ test_silence(void)
     ok(worker("a") != NULL, "and stays as long as its id does");
 
     (void) polled(PAGE, AT_1, ":100000");
-    ok(!stale("a"), "and is back with its registration");
+    ok(!silent("a"), "and is back with its registration");
 
     roll.conf.checked = true;
     (void) polled(PAGE, NOTHING, ":-2");

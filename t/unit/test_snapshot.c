@@ -245,8 +245,9 @@ test_cursor(void)
 static void
 test_whole(void)
 {
-    uint32_t  i;
-    model_t   m, none;
+    model_t      m, none;
+    uint32_t     i;
+    const char  *reason;
 
     memset(&none, 0, sizeof(none));
     model_random(&m);
@@ -303,9 +304,11 @@ test_whole(void)
         (void) kvr_ingest_repair_shard(ingest, i, false);
     }
 
-    ok(stands("a", KVR_STALE, KVR_FINE, 5, 110)
+    ok(stands("a", KVR_DEGRADED, KVR_FINE, 5, 110)
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+          == KVR_DEGRADED && strcmp(reason, "silent") == 0
        && worker_of("b")->stream.confidence == KVR_UNKNOWN,
-       "where nobody will read what was missed it is STALE");
+       "where nobody will read what was missed it is silent");
 
     (void) say("a", 5, 110, true, NULL);
     ok(stands("a", KVR_EXACT, KVR_FINE, 5, 110),

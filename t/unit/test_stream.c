@@ -276,8 +276,9 @@ test_silent_epoch(void)
 static void
 test_set_back(void)
 {
-    model_t   m;
-    uint64_t  last;
+    model_t      m;
+    uint64_t     last;
+    const char  *reason;
 
     model_random(&m);
 
@@ -294,9 +295,9 @@ test_set_back(void)
        "what is of an earlier epoch is no sign of life");
 
     now_ms += 2000;
-    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
-       == KVR_STALE,
-       "so that the known epoch becomes STALE");
+    ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+       == KVR_DEGRADED && strcmp(reason, "silent") == 0,
+       "so that the known epoch becomes silent");
 
     ok(say("a", 4, 0, true, NULL) == KVR_INGEST_DROP
        && say("a", 4, 3, true, "[['c', 0]]") == KVR_INGEST_DROP
@@ -532,20 +533,20 @@ test_old(void)
     ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
        == KVR_EXACT && strcmp(reason, "none") == 0, "a publisher is heard");
     ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, false, &reason)
-       == KVR_STALE && strcmp(reason, "redis_down") == 0,
-       "it is STALE while nobody hears it");
+       == KVR_DEGRADED && strcmp(reason, "redis_down") == 0,
+       "it is DEGRADED while nobody hears it");
 
     now_ms += 6000;
     ok(kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
-       == KVR_STALE && strcmp(reason, "silent") == 0,
+       == KVR_DEGRADED && strcmp(reason, "silent") == 0,
        "a publisher is silent");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");
     len = envelope(message, "a", 5, 100, true, payload, len);
     ok(kvr_ingest_open(ingest, "a", 1, message, len, false, now_ms, &detail)
        == KVR_INGEST_DROP
-       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, NULL)
-          == KVR_STALE,
+       && kvr_fleet_confidence(worker_of("a"), now_ms, 5000, true, &reason)
+          == KVR_DEGRADED && strcmp(reason, "silent") == 0,
        "and stays so when something old of it is read in the log");
 
     len = pack(payload, sizeof(payload), "[['c', 0]]");

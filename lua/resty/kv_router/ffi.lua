@@ -257,13 +257,13 @@ local ROLES = { [0] = "both", "prefill", "decode" }
 _M.ROLE_BITS = { both = 1, prefill = 2, decode = 4 }
 
 local CONFIDENCES = { [0] = "UNKNOWN", "EXACT", "DEGRADED", "SYNCING",
-                      "STALE", "UNVERIFIED", "EXTERNAL", "BOUND", "ESTIMATED" }
+                      "UNVERIFIED", "BOUND", "ESTIMATED" }
 
 _M.CONFIDENCES = CONFIDENCES
 
 -- What a policy multiplies the overlap of a worker by, unless it is told
 -- otherwise, by the confidence of the worker's view; not named: 1.
-_M.DISCOUNTS = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5 }
+_M.DISCOUNTS = { BOUND = 0.7, DEGRADED = 0.5, SYNCING = 0.5 }
 
 -- kvr_failure_t; their number stands for none
 _M.FAILED = { connect = 0, timeout = 1, reset = 2, invalid = 3, status = 4,

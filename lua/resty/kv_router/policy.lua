@@ -69,12 +69,12 @@
 --         role                  "both", "prefill" or "decode"
 --         engine                "vllm", "sglang", "trtllm" or "unknown"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
---                               "EXACT", "DEGRADED", "SYNCING", "STALE",
---                               "UNVERIFIED", "EXTERNAL", "BOUND" or
---                               "ESTIMATED"; confidence_id is the same as a
---                               number, from 0, for hot loops
+--                               "EXACT", "DEGRADED", "SYNCING",
+--                               "UNVERIFIED", "BOUND" or "ESTIMATED";
+--                               confidence_id is the same as a number, from
+--                               0, for hot loops
 --         confidence_reason     why: "none", "no_events", "silent",
---                               "redis_down", "gap_not_filled", "block_size",
+--                               "redis_down", "gap_not_filled", "external",
 --                               ... as in /workers (a string: see below)
 --         age                   seconds since its last message; -1: never
 --         address, model        strings; model "" when not said

@@ -19,7 +19,7 @@
 --
 -- A block that several requests of a worker share counts once, where llm-d
 -- counts it for each of them.  The discount is that of a view that is not to be
--- trusted (0.5 for DEGRADED, SYNCING and STALE, 0.7 for BOUND): by default such
+-- trusted (0.5 for DEGRADED and SYNCING, 0.7 for BOUND): by default such
 -- a worker is never near.  Weights and slow starts are not heeded.
 --
 -- Settings:

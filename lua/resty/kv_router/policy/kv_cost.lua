@@ -68,9 +68,8 @@
 --                                               normalised costs
 --     discount               by confidence, 0 to 1, those not named keep their
 --                            default: { EXACT = 1, UNVERIFIED = 1,
---                            EXTERNAL = 1, UNKNOWN = 1, BOUND = 0.7,
---                            DEGRADED = 0.5, SYNCING = 0.5, STALE = 0.5,
---                            ESTIMATED = 1 };
+--                            UNKNOWN = 1, BOUND = 0.7, DEGRADED = 0.5,
+--                            SYNCING = 0.5, ESTIMATED = 1 };
 --                            Dynamo has none: 1 for each
 --
 -- A setting that is named, in policy_conf or in params, has the named value
@@ -132,7 +131,10 @@ local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
 local FRESH = 4096                   -- tokens of churn that make no difference
 local WORN = 1.5                     -- the most that counts, of the mean churn
 
-local DISCOUNTS = {}
+local DISCOUNTS = {
+    STALE = { gone = 'a silent worker is "DEGRADED"' },
+    EXTERNAL = { gone = 'what the API writes is "UNVERIFIED"' },
+}
 
 for _, name in pairs(names) do
     DISCOUNTS[name] = { type = "number", max = 1 }

@@ -14,7 +14,7 @@
 -- The paper's product is 0 for a prompt that is cached as a whole at a worker
 -- which prefills nothing, however many requests run there.  Here at least one
 -- block counts, which an engine computes even then.  The discount is that of a
--- view that is not to be trusted (0.5 for DEGRADED, SYNCING and STALE, 0.7 for
+-- view that is not to be trusted (0.5 for DEGRADED and SYNCING, 0.7 for
 -- BOUND).  share is below 1 while a worker starts slowly.  Weights are not
 -- heeded.  No settings.
 

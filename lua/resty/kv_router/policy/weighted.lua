@@ -6,7 +6,7 @@
 --
 --     prefix           blocks of the prompt in device memory, of all its
 --                      blocks, times the discount of a view that is not to be
---                      trusted (0.5 for DEGRADED, SYNCING and STALE)
+--                      trusted (0.5 for DEGRADED and SYNCING)
 --     queue            1 for the shortest queue of all workers, 0 for the
 --                      longest, in between as its length; the engine's waiting
 --                      requests, or, when it does not report them, requests
