@@ -399,10 +399,43 @@ ngx_http_kv_router_gen_key(yajl_gen g, const char *key)
 
 
 void
-ngx_http_kv_router_gen_str(yajl_gen g, const char *key, const char *value)
+ngx_http_kv_router_gen_map(yajl_gen g, const char *key)
 {
     ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_string(g, (const u_char *) value, ngx_strlen(value));
+    yajl_gen_map_open(g);
+}
+
+
+void
+ngx_http_kv_router_gen_array(yajl_gen g, const char *key)
+{
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_array_open(g);
+}
+
+
+void
+ngx_http_kv_router_gen_null(yajl_gen g, const char *key)
+{
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_null(g);
+}
+
+
+void
+ngx_http_kv_router_gen_text(yajl_gen g, const char *key, const void *data,
+    size_t len)
+{
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_string(g, data, len);
+}
+
+
+void
+ngx_http_kv_router_gen_str(yajl_gen g, const char *key, const char *value)
+{
+    ngx_http_kv_router_gen_text(g, key, (const u_char *) value,
+                                ngx_strlen(value));
 }
 
 
@@ -430,8 +463,7 @@ void
 ngx_http_kv_router_gen_ms(yajl_gen g, const char *key, int64_t ms)
 {
     if (ms < 0) {
-        ngx_http_kv_router_gen_key(g, key);
-        yajl_gen_null(g);
+        ngx_http_kv_router_gen_null(g, key);
         return;
     }
 

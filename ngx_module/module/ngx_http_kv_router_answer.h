@@ -65,6 +65,9 @@ ngx_int_t ngx_http_kv_router_answer_header(ngx_http_request_t *r, char *name,
 /* JSON: a pair of an object. */
 
 void ngx_http_kv_router_gen_key(yajl_gen g, const char *key);
+void ngx_http_kv_router_gen_null(yajl_gen g, const char *key);
+void ngx_http_kv_router_gen_text(yajl_gen g, const char *key,
+    const void *data, size_t len);
 void ngx_http_kv_router_gen_str(yajl_gen g, const char *key,
     const char *value);
 void ngx_http_kv_router_gen_u64(yajl_gen g, const char *key, uint64_t value);
@@ -78,6 +81,10 @@ void ngx_http_kv_router_gen_ms(yajl_gen g, const char *key, int64_t ms);
 
 void ngx_http_kv_router_gen_decimal(yajl_gen g, const char *key, uint64_t v,
     ngx_uint_t digits);
+
+/* an object, an array: what is in it follows, and its end */
+void ngx_http_kv_router_gen_map(yajl_gen g, const char *key);
+void ngx_http_kv_router_gen_array(yajl_gen g, const char *key);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_ANSWER_H_INCLUDED_ */

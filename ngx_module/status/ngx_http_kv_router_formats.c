@@ -185,8 +185,7 @@ ngx_http_kv_router_part_places(ngx_http_request_t *r,
     const ngx_http_kv_router_part_t  *part;
 
     (void) yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_key(g, "parts");
-    (void) yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "parts");
 
     for (part = ngx_http_kv_router_parts; part->name; part++) {
         (void) yajl_gen_string(g, (u_char *) part->name,

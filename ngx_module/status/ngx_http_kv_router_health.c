@@ -72,8 +72,7 @@ ngx_http_kv_router_health_json(const ngx_http_kv_router_worker_t *w,
     ngx_http_kv_router_gen_decimal(g, "fail_timeout", params->fail_timeout, 3);
     ngx_http_kv_router_gen_decimal(g, "slow_start", params->slow_start, 3);
 
-    ngx_http_kv_router_gen_key(g, "failures");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "failures");
 
     for (i = 0; i < KVR_FAILURES; i++) {
         ngx_http_kv_router_gen_u64(g, kvr_failure_name(i),

@@ -171,8 +171,8 @@ ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                    all[i].level == NGX_LOG_WARN ? "warn"
                                    : all[i].level == NGX_LOG_ERR ? "error"
                                                                  : "alert");
-        ngx_http_kv_router_gen_key(g, "text");
-        yajl_gen_string(g, (u_char *) all[i].text, all[i].len);
+        ngx_http_kv_router_gen_text(g, "text", (u_char *) all[i].text,
+                                    all[i].len);
         yajl_gen_map_close(g);
     }
 
@@ -192,17 +192,15 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_key(g, "warnings");
     ngx_http_kv_router_told_json(zone, g);
 
-    ngx_http_kv_router_gen_key(g, "policy");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_key(g, "name");
-    yajl_gen_string(g, zone->policy.data, zone->policy.len);
-    ngx_http_kv_router_gen_key(g, "settings");
-    yajl_gen_string(g, zone->policy_conf.data, zone->policy_conf.len);
+    ngx_http_kv_router_gen_map(g, "policy");
+    ngx_http_kv_router_gen_text(g, "name", zone->policy.data,
+                                zone->policy.len);
+    ngx_http_kv_router_gen_text(g, "settings", zone->policy_conf.data,
+                                zone->policy_conf.len);
     ngx_http_kv_router_gen_u64(g, "loaded", zone->policy_loaded);
     ngx_http_kv_router_gen_u64(g, "refused_at", zone->sh->refused_at);
     ngx_http_kv_router_gen_str(g, "refused", zone->sh->refused);
-    ngx_http_kv_router_gen_key(g, "reasons");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "reasons");
 
     for (i = 0; i <= KVR_TALLY_WORDS; i++) {
 
@@ -213,10 +211,8 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         }
 
         yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_key(g, "policy");
-        yajl_gen_string(g, policy.data, policy.len);
-        ngx_http_kv_router_gen_key(g, "reason");
-        yajl_gen_string(g, reason.data, reason.len);
+        ngx_http_kv_router_gen_text(g, "policy", policy.data, policy.len);
+        ngx_http_kv_router_gen_text(g, "reason", reason.data, reason.len);
         ngx_http_kv_router_gen_u64(g, "requests", count);
         yajl_gen_map_close(g);
     }
@@ -227,8 +223,7 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_u64(g, "waiting",
                                kvr_load_waiting(&zone->router.load));
 
-    ngx_http_kv_router_gen_key(g, "times");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "times");
 
     for (i = 0; i < KVR_TIME_FIRST_BYTE; i++) {
         ngx_http_kv_router_histogram_json(ngx_http_kv_router_times[i].key, i,
@@ -248,8 +243,7 @@ ngx_http_kv_router_served_json(ngx_http_kv_router_zone_t *zone,
 
     kvr_served_read(&zone->sh->served[w->slot], w->generation, &served);
 
-    ngx_http_kv_router_gen_key(g, "responses");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "responses");
 
     for (i = 0; i < KVR_SERVED_STATUSES; i++) {
         ngx_http_kv_router_gen_u64(g, kvr_served_status_name(i),
@@ -274,13 +268,11 @@ ngx_http_kv_router_histogram_json(const char *key, kvr_time_t kind,
 
     bounds = kvr_histogram_bounds(kind);
 
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, key);
 
     ngx_http_kv_router_gen_decimal(g, "sum", kvr_load64(&h->sum), 6);
 
-    ngx_http_kv_router_gen_key(g, "bounds");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "bounds");
 
     for (i = 0; i < KVR_HISTOGRAM_BOUNDS; i++) {
         yajl_gen_double(g, bounds[i] / 1e6);
@@ -288,8 +280,7 @@ ngx_http_kv_router_histogram_json(const char *key, kvr_time_t kind,
 
     yajl_gen_array_close(g);
 
-    ngx_http_kv_router_gen_key(g, "counts");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "counts");
 
     for (i = 0; i <= KVR_HISTOGRAM_BOUNDS; i++) {
         yajl_gen_integer(g, (long long) kvr_load64(&h->counts[i]));

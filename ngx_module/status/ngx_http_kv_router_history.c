@@ -130,8 +130,7 @@ ngx_http_kv_router_history_json(ngx_http_request_t *r,
     ngx_http_kv_router_gen_u64(g, "now_ms", ngx_http_kv_router_unix_ms());
     ngx_http_kv_router_gen_u64(g, "step_s", KVR_HISTORY_STEP_S);
 
-    ngx_http_kv_router_gen_key(g, "series");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "series");
 
     for (s = ngx_http_kv_router_series; s->name; s++) {
         ngx_http_kv_router_history_series(zone, s, last, g);
@@ -154,8 +153,7 @@ ngx_http_kv_router_history_series(ngx_http_kv_router_zone_t *zone,
 {
     uint64_t  step, n, before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
 
-    ngx_http_kv_router_gen_key(g, s->name);
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, s->name);
 
     for (n = KVR_HISTORY_STEPS - 1; n > 0; n--) {
         step = last >= n ? last - n + 1 : 0;
@@ -186,8 +184,7 @@ ngx_http_kv_router_history_first_bytes(ngx_http_kv_router_zone_t *zone,
     double    ms;
     uint64_t  step, n, before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
 
-    ngx_http_kv_router_gen_key(g, name);
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, name);
 
     for (n = KVR_HISTORY_STEPS - 1; n > 0; n--) {
         step = last >= n ? last - n + 1 : 0;

@@ -74,19 +74,16 @@ ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_bool(g, "conversations_compared",
                                 kvr_model_proven(model->model));
 
-    if (zone->sh) {
-        ngx_http_kv_router_counters_json(zone, "local_model", g);
+    ngx_http_kv_router_counters_json(zone, "local_model", g);
 
-        ngx_http_kv_router_gen_key(g, "texts");
-        yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "texts");
 
-        for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
-            ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_local_name(i),
-                                       zone->sh->locals[i]);
-        }
-
-        yajl_gen_map_close(g);
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
+        ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_local_name(i),
+                                   zone->sh->locals[i]);
     }
+
+    yajl_gen_map_close(g);
 
     yajl_gen_map_close(g);
 }

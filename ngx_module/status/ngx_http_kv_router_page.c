@@ -123,8 +123,7 @@ ngx_http_kv_router_places_json(ngx_http_request_t *r, yajl_gen g)
     places = kmcf->places.elts;
     prefixes = kmcf->prefixes.elts;
 
-    ngx_http_kv_router_gen_key(g, "places");
-    (void) yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "places");
 
     for (i = 0; i < kmcf->places.nelts; i++) {
 
@@ -135,17 +134,15 @@ ngx_http_kv_router_places_json(ngx_http_request_t *r, yajl_gen g)
         }
 
         (void) yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_key(g, "zone");
-        (void) yajl_gen_string(g, places[i].zone->name.data,
-                               places[i].zone->name.len);
-        ngx_http_kv_router_gen_key(g, "path");
-        (void) yajl_gen_string(g, places[i].path.data, places[i].path.len);
+        ngx_http_kv_router_gen_text(g, "zone", places[i].zone->name.data,
+                                    places[i].zone->name.len);
+        ngx_http_kv_router_gen_text(g, "path", places[i].path.data,
+                                    places[i].path.len);
         (void) yajl_gen_map_close(g);
     }
 
     (void) yajl_gen_array_close(g);
-    ngx_http_kv_router_gen_key(g, "prefix_caches");
-    (void) yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "prefix_caches");
 
     for (i = 0; i < kmcf->prefixes.nelts; i++) {
         ngx_http_kv_router_prefix_json(prefixes[i], g);

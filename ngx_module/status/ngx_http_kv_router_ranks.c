@@ -82,8 +82,7 @@ ngx_http_kv_router_ranks_json(ngx_http_kv_router_zone_t *zone,
     uint32_t                   holder, steps;
     ngx_http_kv_router_rank_t  rank;
 
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, key);
 
     holder = KVR_HOLDER_NONE;
     steps = 0;
@@ -137,8 +136,7 @@ ngx_http_kv_router_report_json(const ngx_http_kv_router_rank_t *rank,
     for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 
         if (all[i].value < 0) {
-            ngx_http_kv_router_gen_key(g, all[i].key);
-            yajl_gen_null(g);
+            ngx_http_kv_router_gen_null(g, all[i].key);
             continue;
         }
 
@@ -157,8 +155,7 @@ ngx_http_kv_router_estimate_json(const kvr_estimate_info_t *info, yajl_gen g)
     ngx_http_kv_router_gen_str(g, "source",
                                kvr_capacity_source_name(info->source));
     ngx_http_kv_router_gen_decimal(g, "tokens_per_byte", info->text_tokens, 6);
-    ngx_http_kv_router_gen_key(g, "cleared");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "cleared");
 
     for (i = 0; i < KVR_ESTIMATE_WHYS; i++) {
         ngx_http_kv_router_gen_u64(g, kvr_estimate_why_name(i),

@@ -57,8 +57,7 @@ ngx_http_kv_router_decisions_json(ngx_http_request_t *r,
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_u64(g, "now_ms", ngx_http_kv_router_unix_ms());
     ngx_http_kv_router_gen_u64(g, "max_per_second", KVR_DECISIONS_RATE);
-    ngx_http_kv_router_gen_key(g, "decisions");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "decisions");
 
     for (i = 0; fleet && i < KVR_DECISIONS; i++) {
         if (kvr_decisions_read(&zone->sh->decisions, i, &d)) {
@@ -124,8 +123,7 @@ ngx_http_kv_router_decision_json(ngx_http_kv_router_zone_t *zone,
         ngx_http_kv_router_gen_u64(g, "overlap_tokens",
                                    (uint64_t) chosen->overlap * size);
 
-        ngx_http_kv_router_gen_key(g, "best");
-        yajl_gen_map_open(g);
+        ngx_http_kv_router_gen_map(g, "best");
         ngx_http_kv_router_gen_key(g, "worker");
         ngx_http_kv_router_gen_holder(g, fleet, best->holder,
                                       best->generation);
@@ -135,8 +133,7 @@ ngx_http_kv_router_decision_json(ngx_http_kv_router_zone_t *zone,
     }
 
     ngx_http_kv_router_gen_u64(g, "candidates_total", d->candidates);
-    ngx_http_kv_router_gen_key(g, "candidates");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "candidates");
 
     for (i = 0; i < d->noptions; i++) {
         ngx_http_kv_router_option_json(zone, fleet, &d->options[i], g);
@@ -187,8 +184,7 @@ ngx_http_kv_router_prefixes_json(ngx_http_request_t *r,
     ngx_http_kv_router_gen_u64(g, "now_ms", ngx_http_kv_router_unix_ms());
     ngx_http_kv_router_gen_u64(g, "missed",
                                kvr_load64(&zone->sh->hot.missed));
-    ngx_http_kv_router_gen_key(g, "prefixes");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "prefixes");
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_prefix_json(zone, fleet, &hot[i], g);
@@ -233,8 +229,7 @@ ngx_http_kv_router_prefix_json(ngx_http_kv_router_zone_t *zone,
                                p->saved * zone->params.block_size);
     ngx_http_kv_router_gen_u64(g, "first_ms", p->first_ms);
     ngx_http_kv_router_gen_u64(g, "last_ms", p->last_ms);
-    ngx_http_kv_router_gen_key(g, "holders");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "holders");
 
     for (i = 0; i < p->nholders; i++) {
         ngx_http_kv_router_gen_holder(g, fleet, p->holders[i].holder,
@@ -284,8 +279,7 @@ ngx_http_kv_router_gen_bytes(yajl_gen g, const char *key, const char *bytes,
         text[i] = (bytes[i] >= 0x20 && bytes[i] < 0x7f) ? bytes[i] : '?';
     }
 
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_string(g, text, len);
+    ngx_http_kv_router_gen_text(g, key, text, len);
 }
 
 
@@ -300,6 +294,5 @@ ngx_http_kv_router_gen_prefix(yajl_gen g, const char *key, uint64_t prefix)
 
     end = ngx_sprintf(text, "%016xL", prefix);
 
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_string(g, text, end - text);
+    ngx_http_kv_router_gen_text(g, key, text, end - text);
 }

@@ -202,8 +202,7 @@ static void
 ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
     const char *object, yajl_gen g)
 {
-    ngx_http_kv_router_gen_key(g, object);
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, object);
     ngx_http_kv_router_counters_json(zone, object, g);
     yajl_gen_map_close(g);
 }
@@ -213,8 +212,7 @@ static void
 ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g)
 {
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, key);
     ngx_http_kv_router_fields_json(f, base, g);
     yajl_gen_map_close(g);
 }
@@ -257,8 +255,7 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
                                kvr_engine_name(found->engine));
     ngx_http_kv_router_gen_str(g, "version", found->version);
 
-    ngx_http_kv_router_gen_key(g, "has");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "has");
 
     for (i = 0; i < KVR_RUNGS_MAX; i++) {
         if (found->rungs & (1u << i)) {
@@ -299,8 +296,7 @@ ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
     size_t       len;
     const char  *name;
 
-    ngx_http_kv_router_gen_key(g, key);
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, key);
 
     while (kvr_adapters_next(&list, &name, &len)) {
         yajl_gen_string(g, (u_char *) name, len);
@@ -445,8 +441,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
         ngx_http_kv_router_gen_u64(g, "engine_block_size",
                                    w->stream.engine_block_size);
     } else {
-        ngx_http_kv_router_gen_key(g, "engine_block_size");
-        yajl_gen_null(g);
+        ngx_http_kv_router_gen_null(g, "engine_block_size");
     }
 
     ngx_http_kv_router_gen_key(g, "probe");
@@ -566,8 +561,7 @@ ngx_http_kv_router_turns_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     kvr_turns_stats(&zone->turns->cache, &stats);
 
-    ngx_http_kv_router_gen_key(g, "turn_cache");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "turn_cache");
     ngx_http_kv_router_gen_u64(g, "bytes", zone->turns->size);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_turns_fields, &stats, g);
     yajl_gen_map_close(g);
@@ -630,8 +624,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     yajl_gen_map_open(g);
 
-    ngx_http_kv_router_gen_key(g, "zone");
-    yajl_gen_string(g, zone->name.data, zone->name.len);
+    ngx_http_kv_router_gen_text(g, "zone", zone->name.data, zone->name.len);
 
     ngx_http_kv_router_gen_str(g, "model", params->model);
     ngx_http_kv_router_gen_u64(g, "block_size", params->block_size);
@@ -643,8 +636,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_object_json("index", ngx_http_kv_router_index_fields,
                                    &stats, g);
 
-    ngx_http_kv_router_gen_key(g, "frequency");
-    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "frequency");
     ngx_http_kv_router_gen_u64(g, "window_ms", params->frequency_ms);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_frequency_fields, &stats,
                                    g);
@@ -656,51 +648,46 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_key(g, "shards");
     ngx_http_kv_router_shards_json(zone, g);
 
-    if (zone->sh) {
-        ngx_http_kv_router_gen_u64(g, "uptime",
-                                   ngx_time() - (time_t) zone->sh->made);
-        ngx_http_kv_router_histograms_json(zone, g);
+    ngx_http_kv_router_gen_u64(g, "uptime",
+                               ngx_time() - (time_t) zone->sh->made);
+    ngx_http_kv_router_histograms_json(zone, g);
 
-        ngx_http_kv_router_gen_key(g, "requests");
-        yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "requests");
 
-        ngx_http_kv_router_counters_json(zone, "requests", g);
-        ngx_http_kv_router_gen_bool(g, "never_matched",
-                                    ngx_http_kv_router_never_matched(zone));
+    ngx_http_kv_router_counters_json(zone, "requests", g);
+    ngx_http_kv_router_gen_bool(g, "never_matched",
+                                ngx_http_kv_router_never_matched(zone));
 
-        ngx_http_kv_router_gen_key(g, "by_reason");
-        yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_map(g, "by_reason");
 
-        for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
-            name = ngx_http_kv_router_why_name(i);
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
+        name = ngx_http_kv_router_why_name(i);
 
-            if (name) {
-                ngx_http_kv_router_gen_u64(g, name, zone->sh->by_reason[i]);
-            }
+        if (name) {
+            ngx_http_kv_router_gen_u64(g, name, zone->sh->by_reason[i]);
         }
-
-        yajl_gen_map_close(g);
-
-        ngx_http_kv_router_gen_key(g, "by_tokens");
-        yajl_gen_map_open(g);
-
-        for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
-            ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_rung_name(i),
-                                       zone->sh->by_rung[i]);
-        }
-
-        yajl_gen_map_close(g);
-        yajl_gen_map_close(g);
-
-        ngx_http_kv_router_counts_json(zone, "questions", g);
-        ngx_http_kv_router_counts_json(zone, "echoes", g);
-        ngx_http_kv_router_counts_json(zone, "names", g);
-
-        ngx_http_kv_router_read_routed(zone, &routed);
-        ngx_http_kv_router_object_json("routed",
-                                       ngx_http_kv_router_routed_fields,
-                                       &routed, g);
     }
+
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_gen_map(g, "by_tokens");
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
+        ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_rung_name(i),
+                                   zone->sh->by_rung[i]);
+    }
+
+    yajl_gen_map_close(g);
+    yajl_gen_map_close(g);
+
+    ngx_http_kv_router_counts_json(zone, "questions", g);
+    ngx_http_kv_router_counts_json(zone, "echoes", g);
+    ngx_http_kv_router_counts_json(zone, "names", g);
+
+    ngx_http_kv_router_read_routed(zone, &routed);
+    ngx_http_kv_router_object_json("routed",
+                                   ngx_http_kv_router_routed_fields,
+                                   &routed, g);
 
     if (zone->model) {
         ngx_http_kv_router_gen_key(g, "local_model");
@@ -713,9 +700,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
         ngx_http_kv_router_counts_json(zone, "scrape", g);
     }
 
-    if (zone->sh && zone->redis) {
-        ngx_http_kv_router_gen_key(g, "redis");
-        yajl_gen_map_open(g);
+    if (zone->redis) {
+        ngx_http_kv_router_gen_map(g, "redis");
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
         ngx_http_kv_router_gen_u64(g, "changed",
                                    ngx_http_kv_router_redis_changed(zone));

@@ -49,8 +49,7 @@ ngx_http_kv_router_tree_json(ngx_http_request_t *r,
     ngx_http_kv_router_gen_str(g, "index",
                                kvr_index_name(zone->params.index));
     ngx_http_kv_router_gen_u64(g, "block_size", zone->params.block_size);
-    ngx_http_kv_router_gen_key(g, "nodes");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "nodes");
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_node_json(&nodes[i], holders, nholders, g);
@@ -84,8 +83,7 @@ ngx_http_kv_router_node_json(const kvr_tree_node_t *node,
     ngx_http_kv_router_gen_u64(g, "blocks", node->blocks);
     ngx_http_kv_router_gen_u64(g, "below", node->below);
     ngx_http_kv_router_gen_u64(g, "holders_total", node->holders);
-    ngx_http_kv_router_gen_key(g, "holders");
-    yajl_gen_array_open(g);
+    ngx_http_kv_router_gen_array(g, "holders");
 
     for (i = 0; i < node->nholders; i++) {
 
@@ -98,8 +96,7 @@ ngx_http_kv_router_node_json(const kvr_tree_node_t *node,
         }
 
         yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_key(g, "worker");
-        yajl_gen_string(g, h->id.data, h->id.len);
+        ngx_http_kv_router_gen_text(g, "worker", h->id.data, h->id.len);
         ngx_http_kv_router_gen_u64(g, "rank", h->rank);
         ngx_http_kv_router_gen_u64(g, "blocks", node->held[i].blocks);
         yajl_gen_map_close(g);
