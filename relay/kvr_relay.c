@@ -70,7 +70,6 @@ kvr_relay_free(kvr_relay_t *r)
     kvr_relay_metrics_free(r);
     kvr_relay_redis_free(r);
     kvr_relay_snapshot_free(r);
-    kvr_relay_tail_free(r);
 
     if (r->sources != NULL) {
         kvr_relay_engine_stop(r);
@@ -147,7 +146,6 @@ kvr_relay_base(kvr_relay_t *r)
         return;
     }
 
-    kvr_relay_tail_free(r);
     kvr_relay_publisher_base(r);
     kvr_relay_snapshot_start(r, true);
 }

@@ -27,7 +27,7 @@
  * Nothing blocks but the lookup of host names.
  *
  * Calls go one way: session, then snapshot, then the engine's side (engine,
- * zmq and trtllm, replay, feed, tail), then publisher and source, then mirror,
+ * zmq and trtllm, replay, feed), then publisher and source, then mirror,
  * redis and what stands on nothing.  What a module has to tell upwards is a
  * field that the turn reads, or a callback that it was given at its start.
  */
@@ -50,7 +50,6 @@
 #include "kvr_relay_frames.h"
 #include "kvr_relay_step.h"
 #include "kvr_relay_source.h"
-#include "kvr_relay_tail.h"
 #include "kvr_relay_feed.h"
 #include "kvr_relay_zmq.h"
 #include "kvr_relay_trtllm.h"
@@ -68,7 +67,6 @@ struct kvr_relay_s {
     kvr_relay_publisher_t   publisher;
     kvr_relay_snapshot_t    snapshot;
     kvr_relay_session_t     session;
-    kvr_relay_tail_t        tail;
     kvr_relay_metrics_t     metrics;
 
     kvr_relay_source_t     *sources;    /* one a rank */

@@ -284,32 +284,6 @@ kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes, size_t len)
 }
 
 
-void
-kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, uint32_t first, uint32_t n)
-{
-    kvr_why_t       why;
-    const char     *detail;
-    kvr_event_t     ev;
-    kvr_message_t   msg;
-
-    if (kvr_message_open(m->decoder, bytes, len, &msg, &why, &detail)
-        != KVR_OK)
-    {
-        return;
-    }
-
-    while (kvr_decoder_next(m->decoder, &ev) == KVR_OK) {
-
-        if (ev.verdict == KVR_KEEP && ev.rank >= first
-            && ev.rank - first < n)
-        {
-            (void) kvr_relay_mirror_apply(m, &ev, &why, NULL, NULL);
-        }
-    }
-}
-
-
 bool
 kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len)

@@ -66,13 +66,6 @@ bool kvr_relay_mirror_load(kvr_relay_mirror_t *m, const void *bytes,
 bool kvr_relay_mirror_load_state(kvr_relay_mirror_t *m, const void *bytes,
     size_t len);
 
-/*
- * Applies the events of a normalised batch which belong to the n ranks from
- * `first` on.  Events that can't be applied are left out.
- */
-void kvr_relay_mirror_load_ranks(kvr_relay_mirror_t *m, const void *bytes,
-    size_t len, uint32_t first, uint32_t n);
-
 /* See kvr_router_dump_events(). */
 kvr_rc_t kvr_relay_mirror_dump(kvr_relay_mirror_t *m,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);

@@ -8,19 +8,13 @@
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_DOUBLES      6        /* 5000 * 2^6 is more than that */
-/* the maximum time without a message that goes on, over all replays of one
-   repair */
-#define KVR_RELAY_ALL_MS       60000
 /* the time between two looks whether the connection is closed */
 #define KVR_RELAY_LOOK_MS      20
 /* the maximum number of questions for messages that a replay leaves out */
 #define KVR_RELAY_TRIES        3
-/* the maximum number of too large messages in a replay */
-#define KVR_RELAY_SKIPS        16
 #define KVR_RELAY_END          UINT64_MAX
 #define KVR_RELAY_UNASKED      "the engine's replay can't be asked"
 #define KVR_RELAY_SILENT       "the engine's replay doesn't answer"
-#define KVR_RELAY_ENDLESS      "the engine's replay doesn't end"
 #define KVR_RELAY_SHORT                                                       \
     "the engine's replay doesn't reach back to what was known"
 #define KVR_RELAY_LATE                                                        \
@@ -30,11 +24,8 @@
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
-static void kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_relay_zmq_mode_t mode, uint32_t skip);
 static bool kvr_relay_replay_unanswered(kvr_relay_t *r,
     kvr_relay_source_t *s);
-static bool kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s);
 static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
 static bool kvr_relay_replay_whole(const kvr_relay_source_t *s);
 static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
@@ -42,8 +33,6 @@ static bool kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 static bool kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m);
-static void kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m);
 static void kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s);
 static void kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s);
@@ -53,19 +42,6 @@ void
 kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
     kvr_relay_zmq_mode_t mode)
 {
-    kvr_relay_replay_from(r, s, mode, 0);
-}
-
-
-/*
- * Asks for a replay. skip: the number of messages after the last one which are
- * not asked for, because they are too large.
- */
-
-static void
-kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
-    kvr_relay_zmq_mode_t mode, uint32_t skip)
-{
     uint8_t           start[8];
     uint32_t          i;
     uint64_t          from;
@@ -73,21 +49,15 @@ kvr_relay_replay_from(kvr_relay_t *r, kvr_relay_source_t *s,
 
     z = s->zmq;
 
-    if (z->replay == NULL) {
-        z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
-        z->beyond = 0;
-    }
-
     kvr_relay_replay_stop(s);
 
-    from = (mode == KVR_RELAY_VERIFY ? s->seq : 0) + skip;
+    from = mode == KVR_RELAY_VERIFY ? s->seq : 0;
 
     for (i = 0; i < 8; i++) {
         start[i] = (uint8_t) (from >> (56 - 8 * i));
     }
 
     z->mode = mode;
-    z->skip = skip;
     z->answers = 0;
     z->hole = false;
     z->unread = false;
@@ -136,7 +106,7 @@ kvr_relay_replay_stop(kvr_relay_source_t *s)
 void
 kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 {
-    bool                  more, large, late, silent;
+    bool                  more, large, silent;
     uint32_t              i;
     const char           *why;
     kvr_relay_zmq_t      *z;
@@ -168,26 +138,22 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         }
     }
 
-    late = r->now_ms >= z->until_ms;
-
-    if (i == KVR_RELAY_TURN && !late) {
+    if (i == KVR_RELAY_TURN) {
         kvr_relay_wake(r, r->now_ms);
         return;
     }
 
-    large = !late && kvr_relay_replay_ended(z);
+    large = kvr_relay_replay_ended(z);
 
-    if (!large && !late && r->now_ms < z->deadline_ms) {
+    if (!large && r->now_ms < z->deadline_ms) {
         kvr_relay_wake(r, kvr_min(z->deadline_ms,
                                   r->now_ms + KVR_RELAY_LOOK_MS));
         return;
     }
 
-    silent = !large && !z->unread && z->answers == 0
-             && r->now_ms >= z->deadline_ms;
+    silent = !large && !z->unread && z->answers == 0;
 
     why = large ? KVR_RELAY_LARGE
-          : late && !silent ? KVR_RELAY_ENDLESS
           : z->unread ? KVR_RELAY_UNREAD : KVR_RELAY_SILENT;
 
     kvr_relay_log(KVR_RELAY_WARN, "replay doesn't answer", "rank=%u "
@@ -199,20 +165,16 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* its end was lost */
 
-    if (!large && !late && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
         return;
     }
 
-    if (large && kvr_relay_replay_behind(r, s)) {
-        return;
-    }
-
-    /* a replay that was only asked whether there is more has lost nothing */
-
-    if (z->reconnected && z->answers == 0) {
-        kvr_relay_tail_apply(r, s);
+    if (large && z->mode == KVR_RELAY_ZERO && z->answers == 0
+        && !kvr_relay_replay_whole(s))
+    {
+        kvr_relay_feed_rebuild(r, s);
     }
 
     r->cut_off = r->cut_off || large;
@@ -259,55 +221,8 @@ kvr_relay_replay_unanswered(kvr_relay_t *r, kvr_relay_source_t *s)
     kvr_relay_log(KVR_RELAY_INFO, "replay is asked again",
                   "rank=%u unanswered=%u", s->index, z->unanswered);
 
-    kvr_relay_replay_from(r, s, z->mode, z->skip);
+    kvr_relay_replay_ask(r, s, z->mode);
     z->deadline_ms += KVR_RELAY_REPLAY_MS;
-    z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
-
-    return true;
-}
-
-
-/*
- * Asks for what follows a message that is too large: a clear there makes the
- * view whole again.  False: there are too many such messages.
- */
-static bool
-kvr_relay_replay_behind(kvr_relay_t *r, kvr_relay_source_t *s)
-{
-    uint32_t               skip;
-    kvr_relay_zmq_t       *z;
-    kvr_relay_zmq_mode_t   mode;
-
-    z = s->zmq;
-
-    if (z->skipped == KVR_RELAY_SKIPS) {
-        return false;
-    }
-
-    z->skipped++;
-
-    mode = z->mode;
-    skip = z->skip + 1;
-
-    if (z->answers != 0) {
-
-        /* The replay has all messages up to there, and the log has no later
-           ones. */
-
-        s->tailed = true;
-
-        mode = KVR_RELAY_VERIFY;
-        skip = 2;
-    }
-
-    if (z->hole) {
-        z->tries++;
-        skip = 0;
-    }
-
-    r->cut_off = true;
-    kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
-    kvr_relay_replay_from(r, s, mode, skip);
 
     return true;
 }
@@ -382,23 +297,10 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
             return false;
         }
 
-        /* The log's tail, which another relay published, is better than
-           nothing. */
-
-        if (m->seq != 0 && !s->known) {
-            kvr_relay_tail_apply(r, s);
-
-            if (s->known) {
-                kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
-                return false;
-            }
-        }
-
         kvr_relay_feed_rebuild(r, s);
 
         if (m->seq != 0) {
-            kvr_relay_source_broken(r, s, z->skip ? KVR_RELAY_LARGE
-                                                  : KVR_RELAY_LATE);
+            kvr_relay_source_broken(r, s, KVR_RELAY_LATE);
         }
 
         kvr_relay_replay_apply(r, s, m);
@@ -407,10 +309,6 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (m->seq <= s->seq) {
-        if (s->digest == 0) {
-            kvr_relay_replay_tailed(r, s, m);
-        }
-
         return true;
     }
 
@@ -449,15 +347,8 @@ static bool
 kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m)
 {
-    bool  lost;
-
     if (m->seq < s->seq) {
         s->zmq->answers = 0;
-        return true;
-    }
-
-    if (m->seq == s->seq && s->digest == 0) {
-        kvr_relay_replay_tailed(r, s, m);
         return true;
     }
 
@@ -472,21 +363,8 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
         return false;
     }
 
-    /* The log's tail, which another relay published, is better than
-       nothing. */
-
-    kvr_relay_tail_apply(r, s);
-
-    if (m->seq <= s->seq) {
-        kvr_relay_replay_tailed(r, s, m);
-        return true;
-    }
-
-    lost = m->seq != s->seq + 1;
-
-    if (lost || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, s->zmq->skip ? KVR_RELAY_LARGE
-                                                   : KVR_RELAY_SHORT);
+    if (m->seq != s->seq + 1 || s->zmq->reconnected) {
+        kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
     }
 
     kvr_relay_replay_apply(r, s, m);
@@ -501,34 +379,8 @@ static void
 kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m)
 {
-    kvr_relay_zmq_t  *z;
-
-    z = s->zmq;
-
-    if (m->seq >= z->beyond) {
-        z->beyond = m->seq + 1;
-        z->until_ms = r->now_ms + KVR_RELAY_ALL_MS;
-    }
-
     kvr_relay_source_epoch(s, m);
     kvr_relay_feed_message(r, s, m->seq, m->payload, m->len);
-}
-
-
-/*
- * Passes over a message that the log's tail has.  The tail has no payloads to
- * compare.
- */
-
-static void
-kvr_relay_replay_tailed(kvr_relay_t *r, kvr_relay_source_t *s,
-    const kvr_relay_message_t *m)
-{
-    if (m->seq == s->seq) {
-        s->digest = kvr_relay_source_digest(m->payload, m->len);
-    }
-
-    kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
 }
 
 
@@ -554,7 +406,7 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
      * its replay.
      */
 
-    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0 && z->skip == 0) {
+    if (z->mode == KVR_RELAY_VERIFY && z->answers == 0) {
 
         if (z->reconnected || (z->has_held && z->held_seq < s->seq)) {
             kvr_relay_replay_ask(r, s, KVR_RELAY_ZERO);
@@ -581,10 +433,6 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         if (z->hollow || z->has_held) {
             z->hollow = !z->unread;
             kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
-        }
-
-        if (z->skip) {
-            kvr_relay_source_broken(r, s, KVR_RELAY_LARGE);
         }
     }
 
@@ -613,7 +461,6 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->mode = KVR_RELAY_LIVE;
     z->reconnected = false;
-    z->skipped = 0;
 
     if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
         kvr_relay_feed_rebuilt(r, s);

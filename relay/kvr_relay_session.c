@@ -18,7 +18,6 @@
 #define KVR_RELAY_LEASE_S      "5"
 #define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
 /* the number of log entries in a page */
-#define KVR_RELAY_PAGE         "256"
 /* the maximum number of parts of a snapshot */
 #define KVR_RELAY_PARTS_MAX    1000000
 
@@ -36,9 +35,6 @@ static void kvr_relay_session_saw_worker(kvr_relay_t *r, void *data,
 static void kvr_relay_session_saw_snap(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_part(kvr_relay_t *r);
-static void kvr_relay_session_tail(kvr_relay_t *r);
-static void kvr_relay_session_tailed(kvr_relay_t *r, void *data,
-    const redisReply *reply);
 static void kvr_relay_session_loaded(kvr_relay_t *r, void *data,
     const redisReply *reply);
 static void kvr_relay_session_unloaded(kvr_relay_t *r, const char *why);
@@ -452,8 +448,7 @@ kvr_relay_session_part(kvr_relay_t *r)
                       (unsigned long long)
                       kvr_relay_mirror_blocks(&r->mirror));
 
-        kvr_relay_tail_begin(r, s->snap_epoch, s->snap_seq);
-        kvr_relay_session_tail(r);
+        kvr_relay_session_start(r);
         return;
     }
 
@@ -464,39 +459,6 @@ kvr_relay_session_part(kvr_relay_t *r)
                         state ? s->next - s->parts : s->next);
 
     kvr_relay_redis_args(r, kvr_relay_session_loaded, NULL, "GET", key, NULL);
-}
-
-
-/* Takes a page of the log behind the snapshot. */
-
-static void
-kvr_relay_session_tail(kvr_relay_t *r)
-{
-    char  id[48];
-
-    snprintf(id, sizeof(id), "%llu-%llu", (unsigned long long) r->tail.epoch,
-             (unsigned long long) r->tail.seq + 1);
-
-    kvr_relay_redis_args(r, kvr_relay_session_tailed, NULL, "XRANGE",
-                         r->session.log_key, id, "+", "COUNT",
-                         KVR_RELAY_PAGE, NULL);
-}
-
-
-static void
-kvr_relay_session_tailed(kvr_relay_t *r, void *data, const redisReply *reply)
-{
-    if (r->session.phase != KVR_RELAY_LOAD || kvr_relay_session_bad(r, reply))
-    {
-        return;
-    }
-
-    if (kvr_relay_tail_page(r, reply)) {
-        kvr_relay_session_tail(r);
-        return;
-    }
-
-    kvr_relay_session_start(r);
 }
 
 

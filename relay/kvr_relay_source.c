@@ -62,7 +62,6 @@ kvr_relay_source_unknown(kvr_relay_source_t *s)
 {
     s->known = false;
     s->at.whole = false;
-    s->tailed = true;
     s->seq = 0;
     s->digest = 0;
     s->sgl_epoch[0] = '\0';
@@ -185,7 +184,6 @@ void
 kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s)
 {
     s->synced = true;
-    s->tailed = true;
     kvr_relay_source_step(s, KVR_RELAY_STEP_ENDED);
 
     kvr_relay_log(KVR_RELAY_INFO, "in step", "rank=%u seq=%lld complete=%d",

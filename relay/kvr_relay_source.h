@@ -44,8 +44,6 @@ typedef struct {
     uint64_t            away_ms;        /* not connected since; 0: it is */
     uint64_t            warn_ms;        /* when that is to be said next */
     bool                synced;         /* was in step, once */
-    bool                tailed;         /* the log's tail was applied, or has
-                                           nothing of it */
 
     uint64_t            lost;           /* kvr_relay_mirror_lost() when it held
                                            nothing */

@@ -180,7 +180,6 @@ kvr_relay_state_line(kvr_relay_t *r, kvr_relay_source_t **source,
             return true;
         }
 
-        s->tailed = false;
         *source = s;
         return true;
     }
@@ -253,7 +252,7 @@ kvr_relay_state_loaded(kvr_relay_t *r)
 
         for (i = 0; i < r->nsources; i++) {
             s = &r->sources[i];
-            kept = kept || (!s->tailed && rank >= s->index
+            kept = kept || (s->known && rank >= s->index
                             && rank - s->index < s->nranks);
         }
 

@@ -58,7 +58,6 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
         return;
     }
 
-    kvr_relay_tail_apply(r, &r->sources[0]);
     kvr_relay_source_broken(r, &r->sources[0], r->options.ranks > 1
                             ? "events of several ranks come from one place"
                             : "what the engine said before this relay began "

@@ -400,8 +400,6 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* what the engine did while it was away can't be known */
 
-    kvr_relay_tail_apply(r, s);
-
     kvr_relay_source_doubt(r, s, "there is no --replay to ask what the engine "
                            "did before it was reached");
     z->mode = KVR_RELAY_LIVE;

@@ -71,11 +71,7 @@ struct kvr_relay_zmq_s {
                                                had the last one */
     bool                   doubted;         /* a live one could not be read:
                                                a replay may have it */
-    uint32_t               skip;            /* not asked for: too large */
-    uint32_t               skipped;         /* times that that happened */
-    uint64_t               deadline_ms;     /* for its next answer, */
-    uint64_t               until_ms;        /* and for one that goes on: */
-    uint64_t               beyond;          /* has this number, at least */
+    uint64_t               deadline_ms;     /* for its next answer */
     uint64_t               check_ms;        /* when to look for more */
     uint64_t               again_ms;        /* when to connect again; or 0 */
 
