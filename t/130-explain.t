@@ -121,12 +121,23 @@ add_block_preprocessor(sub {
                         u.cached_tokens)
             end
 
-            local function watchdog(to)
-                ngx.say("watchdog: ", client.wait(function()
-                    local now = worker(1).watchdog
+            local function trusts(state)
+                local function echo()
+                    for _, one in ipairs(worker(1).echo) do
+                        if one.route == "cached" then
+                            return one
+                        end
+                    end
 
-                    return now == to and now
-                end) or worker(1).watchdog)
+                    return {}
+                end
+
+                client.wait(function() return echo().trust == state end)
+
+                local is = echo()
+
+                ngx.say("cached: ", is.trust, ", ", is.full, " full, ",
+                        is.parted, " parted")
             end
 _EOC_
 });
@@ -384,64 +395,68 @@ in its cache of
 
 
 
-=== TEST 9: hashes that never match are told, and when they match again
+=== TEST 9: what engines had cached is judged, as echoes are
 --- http_config
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
 --- script
             client.cache("w1", client.tokens(1000, 1015))
 
-            served(50, "usage", prompt(1, 18), details(18, 16))
-            watchdog("never_matched")
+            served(20, "usage", prompt(1000, 1018), details(18, 8))
+            trusts("proven")
+
+            served(11, "usage", prompt(1000, 1018), details(18, 4))
+            trusts("mismatch")
+
+            -- the engine has more than is known: nothing was predicted
+            served(20, "usage", prompt(1, 18), details(18, 16))
+            trusts("mismatch")
 
             local text = ask("GET", "/status?format=prometheus").body
 
-            for line in text:gmatch("kv_router_worker_watchdog{[^\n]*") do
+            for line in text:gmatch('kv_router_[^\n]*"cached"[^\n]*') do
                 ngx.say(line)
             end
 
-            used("told")
-
-            served(50, "usage", prompt(1000, 1018), details(18, 16))
-            watchdog("good")
+            served(20, "usage", prompt(1000, 1018), details(18, 16))
+            trusts("proven")
             used("told")
 --- response_body
-watchdog: never_matched
-kv_router_worker_watchdog{zone="main",worker="w1",reason="never_matched"} 1
-kv_router_worker_watchdog{zone="main",worker="w1",reason="not_cached"} 0
-kv_router_worker_watchdog{zone="main",worker="w1",reason="less_cached"} 0
-told: 50 answers, prompts 900, predicted 0, best 0, cached 800
-watchdog: good
-told: 100 answers, prompts 1800, predicted 800, best 800, cached 1600
+cached: proven, 20 full, 0 parted
+cached: mismatch, 20 full, 11 parted
+cached: mismatch, 20 full, 11 parted
+kv_router_worker_trust{zone="main",worker="w1",route="cached",state="shadow"} 0
+kv_router_worker_trust{zone="main",worker="w1",route="cached",state="proven"} 0
+kv_router_worker_trust{zone="main",worker="w1",route="cached",state="mismatch"} 1
+cached: proven, 40 full, 11 parted
+told: 71 answers, prompts 1278, predicted 816, best 816, cached 844
 --- grep_error_log eval
-qr/worker "w1" finds prompts in its cache of which no block is known here|agrees with what is known/
+qr/worker "w1" often has less in its cache than is known here, of the last prompt \d of \d blocks/
 --- grep_error_log_out
-worker "w1" finds prompts in its cache of which no block is known here
-agrees with what is known
+worker "w1" often has less in its cache than is known here, of the last prompt 1 of 4 blocks
 --- no_error_log
 [alert]
 [emerg]
 
 
 
-=== TEST 10: so are blocks that are not there
+=== TEST 10: of an upper bound the engine may have less, but not nothing
 --- http_config
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 hybrid=on;
 --- script
             client.cache("w1", client.tokens(1, 16))
 
-            served(150, "usage", prompt(1, 18), details(18, 0))
-            watchdog("not_cached")
-            used("told")
-
-            -- by the timer of each process, once a second
-            client.logged("has nothing in its cache")
+            served(20, "usage", prompt(1, 18), details(18, 4))
+            trusts("proven")
+            served(11, "usage", prompt(1, 18), details(18, 0))
+            trusts("mismatch")
+            client.logged("often has less in its cache")
 --- response_body
-watchdog: not_cached
-told: 150 answers, prompts 2700, predicted 2400, best 2400, cached 0
+cached: proven, 20 full, 0 parted
+cached: mismatch, 20 full, 11 parted
 --- grep_error_log eval
-qr/worker "w1" has nothing in its cache of the blocks that are known here/
+qr/worker "w1" often has less in its cache than is known here/
 --- grep_error_log_out
-worker "w1" has nothing in its cache of the blocks that are known here
+worker "w1" often has less in its cache than is known here
 --- no_error_log
 [alert]
 [emerg]
@@ -518,17 +533,14 @@ load: none
             client.cache("w1", client.tokens(1, 16))
 
             served(60, "usage", prompt(1, 18), details(18, 0))
-            watchdog("not_cached")
-            client.logged("has nothing in its cache")
-
-            -- the others have timers, too
-            ngx.sleep(2)
+            trusts("mismatch")
+            client.logged("often has less in its cache")
 --- response_body
-watchdog: not_cached
+cached: mismatch, 0 full, 60 parted
 --- grep_error_log eval
-qr/worker "w1" has nothing in its cache/
+qr/worker "w1" often has less in its cache/
 --- grep_error_log_out
-worker "w1" has nothing in its cache
+worker "w1" often has less in its cache
 --- no_error_log
 [alert]
 [emerg]

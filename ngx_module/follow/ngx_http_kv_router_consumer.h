@@ -58,7 +58,6 @@ struct ngx_http_kv_router_consumer_s {
     ngx_uint_t                      pace;      /* blocks of a turn */
 
     unsigned                        up:1;      /* subscribed */
-    unsigned                        unmatched:1;/* logged: no match */
 };
 
 

@@ -58,6 +58,9 @@ static void ngx_http_kv_router_estimator_look(
     ngx_http_kv_router_estimator_t *e);
 static void ngx_http_kv_router_estimator_worker(
     ngx_http_kv_router_estimator_t *e, uint32_t number, ngx_uint_t first);
+static void ngx_http_kv_router_estimator_say(
+    ngx_http_kv_router_estimator_t *e, uint32_t number, uint32_t generation,
+    const char *id);
 
 
 /* ---- the zone ----------------------------------------------------------- */
@@ -376,6 +379,8 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
         return;
     }
 
+    ngx_http_kv_router_estimator_say(e, number, generation, conf.id);
+
     tokens = 0;
     again = 0;
     holder = KVR_HOLDER_NONE;
@@ -413,6 +418,33 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
                       "prompts in a row, or reports another start",
                       &zone->name, conf.id, KVR_CAPACITY_MISSES);
     }
+}
+
+
+/* Says once of a worker what events would add. */
+
+static void
+ngx_http_kv_router_estimator_say(ngx_http_kv_router_estimator_t *e,
+    uint32_t number, uint32_t generation, const char *id)
+{
+    uint32_t  told, *at;
+
+    at = &e->zone->sh->turns[number].told;
+    told = kvr_load32(at);
+
+    if (told == generation + 1
+        || !__atomic_compare_exchange_n(at, &told, generation + 1, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, e->log, 0,
+                  "kv_router zone \"%V\": what worker \"%s\" has cached is "
+                  "estimated from its answers: what other routers send there, "
+                  "and when the engine drops blocks, is not known; with the "
+                  "engine's KV events, a kv-relay beside it and "
+                  "kv_router_redis it is", &e->zone->name, id);
 }
 
 
@@ -454,41 +486,4 @@ ngx_http_kv_router_restarted(ngx_http_kv_router_zone_t *zone, uint32_t number,
         record.holder = holder;
         ngx_http_kv_router_routed(zone, &record, NULL);
     }
-}
-
-
-void
-ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
-    uint32_t number)
-{
-    uint32_t                    flags, generation, told;
-    const kvr_worker_t         *w;
-    kvr_worker_conf_t           conf;
-    ngx_http_kv_router_turn_t  *turn;
-
-    w = kvr_router_worker(&zone->router, number);
-    turn = &zone->sh->turns[number];
-
-    generation = kvr_load32(&w->generation);
-    told = kvr_load32(&turn->told);
-
-    if (told == generation + 1
-        || ngx_http_kv_router_confidence(zone, w, number) != KVR_ESTIMATED
-        || kvr_router_read_worker(&zone->router, number, &conf, &flags,
-                                  &generation)
-           != KVR_OK
-        || flags & KVR_WORKER_DELETED
-        || !__atomic_compare_exchange_n(&turn->told, &told, generation + 1,
-                                        false, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
-    {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
-                  "kv_router zone \"%V\": what worker \"%s\" has cached is "
-                  "estimated from its answers: what other routers send there, "
-                  "and when the engine drops blocks, is not known; with the "
-                  "engine's KV events, a kv-relay beside it and "
-                  "kv_router_redis it is", &zone->name, conf.id);
 }

@@ -593,7 +593,6 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
     more = kvr_router_tend(&zone->router, ngx_current_msec,
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
 
-    ngx_http_kv_router_judge(zone);
     ngx_http_kv_router_speeds(zone);
     ngx_http_kv_router_echo_looks(zone);
     ngx_http_kv_router_history_tend(zone);

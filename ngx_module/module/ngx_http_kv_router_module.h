@@ -163,7 +163,6 @@ typedef struct {
     time_t                          policy_loaded;
     ngx_msec_t                      report_ms; /* after which what an engine
                                                   reports is old; 0: at once */
-    ngx_msec_t                      judged;    /* when; by this process */
     double                          speed;     /* the fleet's median, tokens
                                                   per second; 0: not known */
     ngx_msec_t                      speeds_at; /* when it was found */
@@ -232,7 +231,6 @@ typedef struct ngx_http_kv_router_shctx_s {
     time_t                          redis_changed[KVR_SHARDS_MAX];
     ngx_atomic_t                    made;          /* unix: the zone */
 
-    kvr_usage_t                    *usage;         /* of each worker */
     kvr_trust_t                    *trust;         /* of each worker */
     kvr_histogram_t                 times[KVR_TIMES];
     kvr_tally_t                     reasons;       /* "policy\nreason" */
@@ -453,11 +451,6 @@ void ngx_http_kv_router_routed(ngx_http_kv_router_zone_t *zone,
 /* The engine was restarted: the worker has nothing cached any more. */
 void ngx_http_kv_router_restarted(ngx_http_kv_router_zone_t *zone,
     uint32_t number, uint32_t generation);
-
-/* Says once of a worker without events what events would add. */
-void ngx_http_kv_router_estimate_tell(ngx_http_kv_router_zone_t *zone,
-    uint32_t number);
-
 
 /*
  * probes: what engines can be asked for.  forget: a configuration begins, no

@@ -22,7 +22,6 @@ typedef struct {
     { offsetof(ngx_http_kv_router_shctx_t, name), sizeof(type), holders }
 
 static const ngx_http_kv_router_table_t  ngx_http_kv_router_tables[] = {
-    ngx_http_kv_router_table(usage, kvr_usage_t, 0),
     ngx_http_kv_router_table(trust, kvr_trust_t, 0),
     ngx_http_kv_router_table(served, kvr_served_t, 0),
     ngx_http_kv_router_table(turns, ngx_http_kv_router_turn_t, 0),

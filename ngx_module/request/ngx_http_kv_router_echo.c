@@ -25,12 +25,8 @@ static void ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
     const kvr_echo_t *e, const uint64_t *hashes);
 static void ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone,
     kvr_echo_t *e, const uint64_t *hashes);
-static void ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e);
-static bool ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e);
 static void ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e, uint32_t seen);
+    const kvr_echo_t *e);
 
 
 /* ---- the answer --------------------------------------------------------- */
@@ -232,85 +228,32 @@ ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
         break;
 
     default: /* KVR_ECHO_IS_FULL, KVR_ECHO_HAS_PARTED */
-        ngx_http_kv_router_echo_add(zone, &echo);
+        ngx_http_kv_router_echo_add(zone, &echo,
+                                    verdict == KVR_ECHO_IS_FULL);
     }
 }
 
 
-static void
+void
 ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e)
+    const kvr_echo_t *e, bool full)
 {
-    bool             vouched;
-    uint32_t         seen;
-    kvr_trust_t     *t;
     kvr_trust_who_t  who;
-
-    t = &zone->sh->trust[e->worker];
 
     who.generation = e->generation;
     who.epoch = e->epoch;
 
-    vouched = kvr_trust_asks(t, who, e->route)
-              && ngx_http_kv_router_echo_vouched(zone, e);
-
-    if (kvr_trust_add(t, who, e->route, e->depth, e->blocks, vouched, &seen)
-        == KVR_TRUST_MISMATCH)
+    if (kvr_trust_add(&zone->sh->trust[e->worker], who, e->route, e->depth,
+                      e->blocks, full))
     {
-        ngx_http_kv_router_echo_warn(zone, e, seen);
+        ngx_http_kv_router_echo_warn(zone, e);
     }
-}
-
-
-/*
- * Is the route proven for another worker whose engine is of the same kind and
- * version?
- */
-
-static bool
-ngx_http_kv_router_echo_vouched(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e)
-{
-    uint32_t             i, n, generation;
-    kvr_trust_view_t     view;
-    kvr_rungs_found_t    is, other;
-    const kvr_worker_t  *w;
-
-    if (!kvr_rungs_read(&zone->sh->rungs[e->worker], e->generation, &is)
-        || is.engine == KVR_ENGINE_UNKNOWN || is.version[0] == '\0')
-    {
-        return false;
-    }
-
-    n = ngx_min(kvr_router_workers(&zone->router), zone->sh->nworkers);
-
-    for (i = 0; i < n; i++) {
-
-        w = kvr_router_worker(&zone->router, i);
-        generation = kvr_load32(&w->generation);
-
-        if (i == e->worker || kvr_load32(&w->flags) & KVR_WORKER_DELETED) {
-            continue;
-        }
-
-        ngx_http_kv_router_echo_trust(zone, i, generation, e->route, &view);
-
-        if (view.state == KVR_TRUST_PROVEN
-            && kvr_rungs_read(&zone->sh->rungs[i], generation, &other)
-            && other.engine == is.engine
-            && ngx_strcmp(other.version, is.version) == 0)
-        {
-            return true;
-        }
-    }
-
-    return false;
 }
 
 
 static void
 ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
-    const kvr_echo_t *e, uint32_t seen)
+    const kvr_echo_t *e)
 {
     uint32_t           flags, generation;
     kvr_worker_conf_t  conf;
@@ -322,24 +265,31 @@ ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
         return;
     }
 
+    if (e->route == KVR_ROUTE_CACHED) {
+        ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
+                                "worker \"%s\" often has less in its cache "
+                                "than is known here, of the last prompt %uD "
+                                "of %uD blocks: is prefix caching on, is it "
+                                "this engine that the events are of, has its "
+                                "model layers of which the engine publishes "
+                                "nothing, as SGLang's hybrid models have "
+                                "(hybrid=on), does the engine draft tokens "
+                                "(spec_drop=on), are removals lost?",
+                                conf.id, e->depth, e->blocks);
+        return;
+    }
+
     ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
                             "worker \"%s\" stored other blocks than those of "
-                            "the prompts that it answered: %d of the last %uD "
-                            "echoes of route \"%s\" have parted, the last one "
-                            "after %uD of %uD blocks: %s",
-                            conf.id, KVR_TRUST_PARTED, seen,
-                            kvr_route_name(e->route), e->depth, e->blocks,
-                            ngx_http_kv_router_echo_causes());
-}
-
-
-const char *
-ngx_http_kv_router_echo_causes(void)
-{
-    return "are the tokenizer, the chat template and the flags that change "
-           "tokens those of the engine, are the cache salt and the LoRA name, "
-           "is prefix caching on, and is it this engine that the events are "
-           "of?";
+                            "the prompts that it answered: over a fifth of "
+                            "the last echoes of route \"%s\" have parted, the "
+                            "last one after %uD of %uD blocks: are the "
+                            "tokenizer, the chat template and the flags that "
+                            "change tokens those of the engine, are the cache "
+                            "salt and the LoRA name, is prefix caching on, "
+                            "and is it this engine that the events are of?",
+                            conf.id, kvr_route_name(e->route), e->depth,
+                            e->blocks);
 }
 
 

@@ -205,23 +205,18 @@ void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     uint64_t cached);
 void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 
-/* usage: a verdict's likely causes, as a question; NULL: a good verdict */
-const char *ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict);
-
-/* usage: a bad verdict in words, behind the worker's name */
-const char *ngx_http_kv_router_usage_says(kvr_usage_verdict_t verdict);
-
-/* usage: by the timer of each process: does what was predicted come true? */
-void ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone);
-
 /* echo: an answer's first byte has come */
 void ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx);
 
 /* echo: by the timer of each process: the looks that are due */
 void ngx_http_kv_router_echo_looks(ngx_http_kv_router_zone_t *zone);
 
-/* echo: the likely causes of a mismatch, as a question */
-const char *ngx_http_kv_router_echo_causes(void);
+/*
+ * echo: adds evidence, of which worker, generation, epoch, route, depth and
+ * blocks count, and warns when a mismatch begins; full: see kvr_trust.h
+ */
+void ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
+    const kvr_echo_t *e, bool full);
 
 /*
  * echo: the worker with this number, if what is known of its blocks is

@@ -2,22 +2,28 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Compares the cached tokens that an engine reports with the prediction, and
- * warns (the watchdog) if the two never agree.
+ * Compares the cached tokens that an engine reports with the prediction.
  */
 
 
 #include "ngx_http_kv_router_route.h"
 
+#include <wire/kvr_route.h>
 
-/* milliseconds between two looks at all workers */
 
-#define NGX_HTTP_KV_ROUTER_JUDGE_PERIOD  1000
+/* the minimum of blocks that were predicted: of fewer nothing is said */
+
+#define NGX_HTTP_KV_ROUTER_USAGE_BLOCKS  4
+
+/* the engine must have one of so many; or where they are an upper bound */
+
+#define NGX_HTTP_KV_ROUTER_USAGE_LESS    2
+#define NGX_HTTP_KV_ROUTER_USAGE_BOUND   20
 
 
 static void ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx);
-static void ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
-    uint32_t number);
+static void ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t worker, uint32_t known, uint64_t cached);
 
 
 /*
@@ -57,7 +63,7 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     uint32_t                         known, worker;
     kvr_router_t                    *k;
     kvr_answer_usage_t               usage;
-    kvr_usage_answer_t               a;
+    kvr_usage_t                      a;
     ngx_http_kv_router_candidate_t  *c;
 
     if (!kvr_answer_usage(&ctx->answer, &usage)) {
@@ -105,132 +111,51 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     known = c->predicted && c->disk == c->device ? c->device - c->predicted
                                                  : c->disk;
 
-    a.block_size = ctx->match.block_size;
-    a.blocks = ctx->match.prompt_blocks;
+    a.requests = 1;
     a.prompt_tokens = usage.prompt_tokens;
-    a.predicted = (uint64_t) known * a.block_size;
-    a.best = (uint64_t) ngx_max(ctx->best, known) * a.block_size;
-    a.cached = usage.cached_tokens;
+    a.predicted_tokens = (uint64_t) known * ctx->match.block_size;
+    a.best_tokens = (uint64_t) ngx_max(ctx->best, known)
+                    * ctx->match.block_size;
+    a.cached_tokens = usage.cached_tokens;
 
-    kvr_usage_add(&ctx->zone->sh->usage[worker], c->generation, &a);
+    kvr_usage_add(&ctx->zone->sh->trust[worker], c->generation, &a);
+
+    ngx_http_kv_router_usage_judge(ctx, worker, known,
+                                   usage.cached_tokens
+                                   / ctx->match.block_size);
 
     ngx_http_kv_router_estimate_answer(ctx, usage.cached_tokens);
 }
 
 
-/* ---- the watchdog ------------------------------------------------------- */
-
-const char *
-ngx_http_kv_router_usage_causes(kvr_usage_verdict_t verdict)
-{
-    switch (verdict) {
-
-    case KVR_USAGE_NEVER_MATCHED:
-        return "are the block size, the tokens (tokenizer, chat template), "
-               "the cache salt and the LoRA name those of the engine, and is "
-               "it this engine that the events are of?";
-
-    case KVR_USAGE_NOT_CACHED:
-        return "is prefix caching on, is it this engine that the events are "
-               "of, are removals lost, and are the cache salt and the LoRA "
-               "name those of the engine?";
-
-    case KVR_USAGE_LESS_CACHED:
-        return "has its model layers of which the engine publishes nothing, "
-               "as SGLang's hybrid models have (hybrid=on), does the engine "
-               "draft tokens (spec_drop=on), are removals lost?";
-
-    default:
-        return NULL;
-    }
-}
-
-
-const char *
-ngx_http_kv_router_usage_says(kvr_usage_verdict_t verdict)
-{
-    switch (verdict) {
-
-    case KVR_USAGE_NEVER_MATCHED:
-        return "finds prompts in its cache of which no block is known here";
-
-    case KVR_USAGE_NOT_CACHED:
-        return "has nothing in its cache of the blocks that are known here";
-
-    default: /* KVR_USAGE_LESS_CACHED */
-        return "has, of more than 5 % of the prompts, less than half in its "
-               "cache of the blocks that are known here";
-    }
-}
-
-
-void
-ngx_http_kv_router_judge(ngx_http_kv_router_zone_t *zone)
-{
-    uint32_t  i, n;
-
-    if (ngx_current_msec - zone->judged < NGX_HTTP_KV_ROUTER_JUDGE_PERIOD) {
-        return;
-    }
-
-    zone->judged = ngx_current_msec;
-
-    n = ngx_min(kvr_router_workers(&zone->router), zone->sh->nworkers);
-
-    for (i = 0; i < n; i++) {
-        ngx_http_kv_router_judge_worker(zone, i);
-        ngx_http_kv_router_estimate_tell(zone, i);
-    }
-}
-
+/* Estimates learn from the same answers: what they say is no evidence. */
 
 static void
-ngx_http_kv_router_judge_worker(ngx_http_kv_router_zone_t *zone,
-    uint32_t number)
+ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx, uint32_t worker,
+    uint32_t known, uint64_t cached)
 {
-    bool                  holds, bound;
-    uint32_t              flags, generation, holder, steps;
-    kvr_router_t         *k;
-    kvr_worker_conf_t     conf;
-    const kvr_worker_t   *w;
-    kvr_usage_verdict_t   verdict;
+    uint32_t             less;
+    kvr_echo_t           e;
+    const kvr_worker_t  *w;
 
-    k = &zone->router;
+    w = kvr_router_worker(&ctx->zone->router, worker);
 
-    generation = kvr_load32(&kvr_router_worker(k, number)->generation);
-
-    holds = false;
-    holder = KVR_HOLDER_NONE;
-    steps = 0;
-
-    while (!holds && kvr_router_next_holder(k, number, &holder, &steps)) {
-        holds = kvr_router_holder_held(k, holder) != 0;
-    }
-
-    /* the engine may have evicted blocks that are estimated to be cached */
-
-    w = kvr_router_worker(k, number);
-    bound = kvr_fleet_bound(w)
-            || ngx_http_kv_router_confidence(zone, w, number) == KVR_ESTIMATED;
-
-    if (!kvr_usage_judge(&zone->sh->usage[number], generation, holds, bound,
-                         &verdict)
-        || kvr_router_read_worker(k, number, &conf, &flags, &generation)
-           != KVR_OK)
+    if (known < NGX_HTTP_KV_ROUTER_USAGE_BLOCKS
+        || ngx_http_kv_router_confidence(ctx->zone, w, worker)
+           == KVR_ESTIMATED)
     {
         return;
     }
 
-    if (verdict == KVR_USAGE_GOOD) {
-        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
-                      "kv_router zone \"%V\": what worker \"%s\" has cached "
-                      "agrees with what is known of it",
-                      &zone->name, conf.id);
-        return;
-    }
+    less = kvr_fleet_bound(w) ? NGX_HTTP_KV_ROUTER_USAGE_BOUND
+                              : NGX_HTTP_KV_ROUTER_USAGE_LESS;
 
-    ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
-                            "worker \"%s\" %s: %s", conf.id,
-                            ngx_http_kv_router_usage_says(verdict),
-                            ngx_http_kv_router_usage_causes(verdict));
+    e.worker = worker;
+    e.generation = ctx->chosen->generation;
+    e.epoch = kvr_load64(&w->stream.epoch);
+    e.route = KVR_ROUTE_CACHED;
+    e.depth = (uint32_t) ngx_min(cached, known);
+    e.blocks = known;
+
+    ngx_http_kv_router_echo_add(ctx->zone, &e, cached * less >= known);
 }

@@ -130,8 +130,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
-    kvr_usage_read(&zone->sh->usage[slot], w->generation, &w->usage,
-                   &w->verdict);
+    kvr_usage_read(&zone->sh->trust[slot], w->generation, &w->usage);
 
     for (i = 0; i < KVR_ROUTES; i++) {
         ngx_http_kv_router_echo_trust(zone, slot, w->generation, i,
@@ -468,9 +467,6 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_object_json("usage", ngx_http_kv_router_usage_fields, w,
                                    g);
 
-    ngx_http_kv_router_gen_str(g, "watchdog",
-                               kvr_usage_verdict_name(w->verdict));
-
     ngx_http_kv_router_gen_key(g, "echo");
     ngx_http_kv_router_trust_json(w, g);
 
@@ -655,8 +651,6 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_map(g, "requests");
 
     ngx_http_kv_router_counters_json(zone, "requests", g);
-    ngx_http_kv_router_gen_bool(g, "never_matched",
-                                ngx_http_kv_router_never_matched(zone));
 
     ngx_http_kv_router_gen_map(g, "by_reason");
 

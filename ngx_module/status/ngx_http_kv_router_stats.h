@@ -32,8 +32,7 @@ typedef struct {
                                                /* by its publisher */
     kvr_stream_t                    stream;
     kvr_worker_counters_t           counters;
-    kvr_usage_counters_t            usage;
-    kvr_usage_verdict_t             verdict;   /* of the watchdog */
+    kvr_usage_t                     usage;
     kvr_trust_view_t                trust[KVR_ROUTES];
     kvr_health_params_t             params;    /* of health */
     kvr_health_view_t               health;

@@ -39,8 +39,7 @@ static void ngx_http_kv_router_worker_fields(ngx_http_kv_router_metrics_t *s,
 static ngx_http_kv_router_samples_t
     ngx_http_kv_router_info_samples, ngx_http_kv_router_flag_samples,
     ngx_http_kv_router_confidence_samples, ngx_http_kv_router_degraded_samples,
-    ngx_http_kv_router_age_samples, ngx_http_kv_router_watchdog_samples,
-    ngx_http_kv_router_trust_samples, ngx_http_kv_router_mismatch_samples,
+    ngx_http_kv_router_age_samples, ngx_http_kv_router_trust_samples,
     ngx_http_kv_router_skipped_samples, ngx_http_kv_router_health_samples,
     ngx_http_kv_router_failures_samples, ngx_http_kv_router_responses_samples;
 static void ngx_http_kv_router_ranks_metrics(ngx_http_kv_router_metrics_t *s,
@@ -64,14 +63,9 @@ static const ngx_http_kv_router_worker_metric_t
       ngx_http_kv_router_degraded_samples, 0 },
     { "worker_message_age_seconds", "Time since the worker's last message.",
       ngx_http_kv_router_age_samples, 0 },
-    { "worker_watchdog", "Whether what the engine has cached has nothing to "
-      "do with what is known of it, and in which way.",
-      ngx_http_kv_router_watchdog_samples, 0 },
-    { "worker_trust", "Whether the engine computes the token ids that are "
-      "hashed here, as its echoes show: 1 for the state that the route is in.",
+    { "worker_trust", "Whether the engine caches what is predicted: 1 for the "
+      "state that the route is in.",
       ngx_http_kv_router_trust_samples, 0 },
-    { "token_mismatch_total", "Times that the trust in a route was lost, or "
-      "never came.", ngx_http_kv_router_mismatch_samples, 0 },
     { "worker_events_skipped_total", "Events that changed nothing in the "
       "index.", ngx_http_kv_router_skipped_samples, 0 },
     { "worker_health", "Whether the worker can have requests: 1 for the state "
@@ -285,11 +279,6 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
                                   ngx_http_kv_router_redis_up(zone));
     }
 
-    ngx_http_kv_router_metric(s, "never_matched", NULL, "Whether blocks are "
-                              "held and no prompt ever found one.");
-    ngx_http_kv_router_sample(s, NULL, NULL, NULL,
-                              ngx_http_kv_router_never_matched(zone));
-
     ngx_http_kv_router_metric(s, "waiting_requests", NULL, "Requests that "
                               "wait for room, in all processes.");
     ngx_http_kv_router_sample(s, NULL, NULL, NULL,
@@ -477,19 +466,6 @@ ngx_http_kv_router_age_samples(ngx_http_kv_router_metrics_t *s,
 }
 
 
-static void
-ngx_http_kv_router_watchdog_samples(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_worker_t *w, uint32_t flag)
-{
-    ngx_uint_t  i;
-
-    for (i = KVR_USAGE_NEVER_MATCHED; i < KVR_USAGE_VERDICTS; i++) {
-        ngx_http_kv_router_sample(s, w, "reason", kvr_usage_verdict_name(i),
-                                  i == w->verdict);
-    }
-}
-
-
 /* A route without an echo has no sample: few routes of the many are used. */
 
 static void
@@ -506,21 +482,6 @@ ngx_http_kv_router_trust_samples(ngx_http_kv_router_metrics_t *s,
             ngx_http_kv_router_label_str(s, "route", kvr_route_name(i));
             ngx_http_kv_router_label_str(s, "state", kvr_trust_name(state));
             ngx_http_kv_router_value(s, state == w->trust[i].state, 0);
-        }
-    }
-}
-
-
-static void
-ngx_http_kv_router_mismatch_samples(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_worker_t *w, uint32_t flag)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < KVR_ROUTES; i++) {
-        if (ngx_http_kv_router_echoed(&w->trust[i])) {
-            ngx_http_kv_router_sample(s, w, "route", kvr_route_name(i),
-                                      w->trust[i].mismatches);
         }
     }
 }

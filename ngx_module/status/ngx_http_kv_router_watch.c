@@ -16,11 +16,6 @@
 
 #define NGX_HTTP_KV_ROUTER_WATCH_PERIOD   5000
 
-/* the number of lookups without a match that can't be an accident any more */
-
-#define NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS  1000
-
-
 static bool ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone,
     uint32_t number);
 static void ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
@@ -64,24 +59,6 @@ ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone, uint32_t number)
 }
 
 
-ngx_uint_t
-ngx_http_kv_router_never_matched(ngx_http_kv_router_zone_t *zone)
-{
-    kvr_stats_t  stats;
-
-    if (ngx_http_kv_router_counter(zone->sh, LOOKUPS)
-        < NGX_HTTP_KV_ROUTER_WATCH_LOOKUPS
-        || ngx_http_kv_router_counter(zone->sh, LOOKUPS_MATCHED))
-    {
-        return 0;
-    }
-
-    kvr_router_stats(&zone->router, &stats);
-
-    return stats.pairs != 0;
-}
-
-
 void
 ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
     uint32_t found)
@@ -108,18 +85,6 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
     }
 
     c->watched = now;
-
-    if (!c->unmatched && ngx_http_kv_router_never_matched(c->zone)) {
-        c->unmatched = 1;
-
-        ngx_http_kv_router_warn(c->zone, NGX_LOG_ERR, c->log,
-                                "blocks are held, but none of %uA prompts "
-                                "ever found one: are the tokenizer, the LoRA "
-                                "names and the cache salts those of the "
-                                "engines?",
-                                ngx_http_kv_router_counter(c->zone->sh,
-                                                           LOOKUPS));
-    }
 
     if (!c->up) {
         return;

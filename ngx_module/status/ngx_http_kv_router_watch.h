@@ -21,9 +21,6 @@
 const char *ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number);
 
-/* 1: prompts enough were looked up, blocks are held, and none ever matched */
-ngx_uint_t ngx_http_kv_router_never_matched(ngx_http_kv_router_zone_t *zone);
-
 /* counts a lookup of blocks, and whether anybody had any of them */
 void ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
     uint32_t found);

@@ -10,25 +10,23 @@
 
 
 /*
- * A cell's word, from its low end: the window with a 1 above its oldest echo
- * (51 bits; 0: there is no window), the state (2 bits), the era (11 bits).
+ * A cell's word, from its low end: bad (6 bits), good (5), the state (2), the
+ * hash (51).
  */
 
-#define KVR_TRUST_STATE_AT   (KVR_TRUST_WINDOW + 1)
-#define KVR_TRUST_ERA_AT     (KVR_TRUST_STATE_AT + 2)
-#define KVR_TRUST_ERAS       (UINT64_C(1) << (64 - KVR_TRUST_ERA_AT))
+#define KVR_TRUST_GOOD_AT   6
+#define KVR_TRUST_STATE_AT  11
+#define KVR_TRUST_HASH      (UINT64_MAX << 13)
 
-#define KVR_TRUST_TRIES      4          /* beside other incarnations */
+#define KVR_TRUST_SUMS      (sizeof(kvr_usage_t) / sizeof(uint64_t))
 
 
-static uint64_t kvr_trust_pack(kvr_trust_window_t w, uint64_t era);
-static kvr_trust_window_t kvr_trust_unpack(uint64_t word, uint64_t era);
 static uint64_t kvr_trust_hash(kvr_trust_who_t who);
-static uint64_t kvr_trust_begin(kvr_trust_t *t, kvr_trust_who_t who);
-static uint64_t kvr_trust_era(const kvr_trust_t *t, kvr_trust_who_t who);
+static kvr_trust_score_t kvr_trust_unpack(uint64_t word, uint64_t hash);
+static void kvr_trust_begin(kvr_trust_t *t, uint32_t generation);
 
 
-#define kvr_trust_tally(p)  (void) __atomic_fetch_add(p, 1, __ATOMIC_RELAXED)
+#define kvr_trust_sum(p, n)  (void) __atomic_fetch_add(p, n, __ATOMIC_RELAXED)
 
 
 const char *
@@ -40,223 +38,130 @@ kvr_trust_name(uint32_t state)
 }
 
 
-/* ---- the states --------------------------------------------------------- */
-
-kvr_trust_window_t
-kvr_trust_next(kvr_trust_window_t w, bool full, bool vouched)
+kvr_trust_score_t
+kvr_trust_next(kvr_trust_score_t s, bool full)
 {
-    uint32_t           recent, parted;
-    kvr_trust_state_t  state;
+    if (full) {
+        s.good = kvr_min(s.good + 1, (uint32_t) KVR_TRUST_GOOD);
+        s.bad -= s.bad != 0;
 
-    w.parted = (w.parted << 1 | !full) & ((UINT64_C(1) << KVR_TRUST_WINDOW)
-                                          - 1);
-    w.n = kvr_min(w.n + 1, (uint32_t) KVR_TRUST_WINDOW);
-
-    parted = (uint32_t) __builtin_popcountll(w.parted);
-    recent = kvr_min(w.n, (uint32_t) KVR_TRUST_RECENT)
-             - (uint32_t) __builtin_popcountll(
-                   w.parted & ((UINT64_C(1) << KVR_TRUST_RECENT) - 1));
-
-    state = w.state;
-
-    if (state != KVR_TRUST_MISMATCH && parted >= KVR_TRUST_PARTED) {
-        state = KVR_TRUST_MISMATCH;
-
-    } else if (state != KVR_TRUST_PROVEN && recent >= KVR_TRUST_FULL) {
-        state = KVR_TRUST_PROVEN;
-
-    } else if (state == KVR_TRUST_SHADOW && vouched
-               && w.n >= KVR_TRUST_VOUCHED && parted == 0)
-    {
-        state = KVR_TRUST_PROVEN;
+    } else {
+        s.good -= kvr_min(s.good, (uint32_t) KVR_TRUST_LOSS);
+        s.bad = kvr_min(s.bad + KVR_TRUST_COST, (uint32_t) KVR_TRUST_BAD);
     }
 
-    return state == w.state ? w : (kvr_trust_window_t) { state, 0, 0 };
+    if (s.state != KVR_TRUST_PROVEN && s.good == KVR_TRUST_GOOD) {
+        return (kvr_trust_score_t) { KVR_TRUST_PROVEN, 0, 0 };
+    }
+
+    if (s.state != KVR_TRUST_MISMATCH && s.bad == KVR_TRUST_BAD) {
+        return (kvr_trust_score_t) { KVR_TRUST_MISMATCH, 0, 0 };
+    }
+
+    return s;
 }
 
 
 /* ---- words -------------------------------------------------------------- */
 
 static uint64_t
-kvr_trust_pack(kvr_trust_window_t w, uint64_t era)
-{
-    return era << KVR_TRUST_ERA_AT
-           | (uint64_t) w.state << KVR_TRUST_STATE_AT
-           | UINT64_C(1) << w.n | w.parted;
-}
-
-
-/* The cell of that era; a new one if the word is another era's. */
-
-static kvr_trust_window_t
-kvr_trust_unpack(uint64_t word, uint64_t era)
-{
-    uint64_t            bits;
-    kvr_trust_window_t  w = { KVR_TRUST_SHADOW, 0, 0 };
-
-    bits = word & ((UINT64_C(1) << KVR_TRUST_STATE_AT) - 1);
-
-    if (bits == 0 || word >> KVR_TRUST_ERA_AT != era) {
-        return w;
-    }
-
-    w.state = word >> KVR_TRUST_STATE_AT & 3;
-    w.n = 63 - (uint32_t) __builtin_clzll(bits);
-    w.parted = bits & ~(UINT64_C(1) << w.n);
-
-    return w;
-}
-
-
-/* ---- incarnations ------------------------------------------------------- */
-
-static uint64_t
 kvr_trust_hash(kvr_trust_who_t who)
 {
     return kvr_table_spread(kvr_table_spread(who.epoch) + who.generation)
-           & ~(KVR_TRUST_ERAS - 1);
+           & KVR_TRUST_HASH;
 }
 
 
-/* The era of this incarnation; KVR_TRUST_ERAS: the record is of another. */
+/* The score of that incarnation; a new one if the word is another's. */
 
-static uint64_t
-kvr_trust_era(const kvr_trust_t *t, kvr_trust_who_t who)
+static kvr_trust_score_t
+kvr_trust_unpack(uint64_t word, uint64_t hash)
 {
-    uint64_t  is;
+    if ((word & KVR_TRUST_HASH) != hash) {
+        return (kvr_trust_score_t) { KVR_TRUST_SHADOW, 0, 0 };
+    }
 
-    is = kvr_load64(&t->incarnation);
-
-    return (is & ~(KVR_TRUST_ERAS - 1)) == kvr_trust_hash(who)
-           ? is & (KVR_TRUST_ERAS - 1) : KVR_TRUST_ERAS;
+    return (kvr_trust_score_t) { word >> KVR_TRUST_STATE_AT & 3,
+                                 word >> KVR_TRUST_GOOD_AT & 31, word & 63 };
 }
 
 
-/*
- * Makes the record this incarnation's and returns its era.  Each change of the
- * incarnation is another era.  The words are emptied, too: one of 2,048 eras
- * ago, of a route without an echo since then, must not come back.
- */
+/* ---- records ------------------------------------------------------------ */
 
-static uint64_t
-kvr_trust_begin(kvr_trust_t *t, kvr_trust_who_t who)
+/* Another generation begins with counters of zero. */
+
+static void
+kvr_trust_begin(kvr_trust_t *t, uint32_t generation)
 {
-    uint32_t  i, was;
-    uint64_t  is, era;
+    uint32_t   i;
+    uint64_t   was, *sums;
 
-    was = kvr_load32(&t->generation);
+    was = kvr_load64(&t->generation);
 
-    if (was != who.generation
-        && __atomic_compare_exchange_n(&t->generation, &was, who.generation,
-                                       false, __ATOMIC_RELAXED,
-                                       __ATOMIC_RELAXED))
+    if (was == generation
+        || !__atomic_compare_exchange_n(&t->generation, &was,
+                                        (uint64_t) generation, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     {
-        for (i = 0; i < KVR_TRUST_ROUTES; i++) {
-            kvr_put64(&t->cells[i].full, 0);
-            kvr_put64(&t->cells[i].parted, 0);
-            kvr_put64(&t->cells[i].mismatches, 0);
-            kvr_put64(&t->cells[i].last, 0);
-        }
+        return;
     }
 
-    is = kvr_load64(&t->incarnation);
-    era = kvr_trust_era(t, who);
+    sums = (uint64_t *) &t->usage;
 
-    if (era < KVR_TRUST_ERAS) {
-        return era;
-    }
-
-    era = (is + 1) & (KVR_TRUST_ERAS - 1);
-
-    if (!__atomic_compare_exchange_n(&t->incarnation, &is,
-                                     kvr_trust_hash(who) | era, false,
-                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-    {
-        return KVR_TRUST_ERAS;
+    for (i = 0; i < KVR_TRUST_SUMS; i++) {
+        kvr_put64(&sums[i], 0);
     }
 
     for (i = 0; i < KVR_TRUST_ROUTES; i++) {
-        kvr_put64(&t->cells[i].word, 0);
+        kvr_put64(&t->cells[i].full, 0);
+        kvr_put64(&t->cells[i].parted, 0);
+        kvr_put64(&t->cells[i].mismatches, 0);
+        kvr_put64(&t->cells[i].last, 0);
     }
-
-    return era;
-}
-
-
-/* ---- echoes ------------------------------------------------------------- */
-
-kvr_trust_state_t
-kvr_trust_add(kvr_trust_t *t, kvr_trust_who_t who, uint32_t route,
-    uint32_t depth, uint32_t blocks, bool vouched, uint32_t *seen)
-{
-    bool                full;
-    uint32_t            i;
-    uint64_t            era, word;
-    kvr_trust_cell_t   *c;
-    kvr_trust_window_t  was, is;
-
-    era = KVR_TRUST_ERAS;
-
-    for (i = 0; i < KVR_TRUST_TRIES && era == KVR_TRUST_ERAS; i++) {
-        era = kvr_trust_begin(t, who);
-    }
-
-    if (era == KVR_TRUST_ERAS) {
-        return KVR_TRUST_STATES;
-    }
-
-    c = &t->cells[route];
-    full = depth >= blocks;
-
-    if (full) {
-        kvr_trust_tally(&c->full);
-
-    } else {
-        kvr_trust_tally(&c->parted);
-        kvr_put64(&c->last, (uint64_t) blocks << 32 | depth);
-    }
-
-    word = kvr_load64(&c->word);
-
-    do {
-        was = kvr_trust_unpack(word, era);
-        is = kvr_trust_next(was, full, vouched);
-
-    } while (!__atomic_compare_exchange_n(&c->word, &word,
-                                          kvr_trust_pack(is, era), false,
-                                          __ATOMIC_RELAXED,
-                                          __ATOMIC_RELAXED));
-
-    if (is.state == was.state) {
-        return KVR_TRUST_STATES;
-    }
-
-    if (is.state == KVR_TRUST_MISMATCH) {
-        kvr_trust_tally(&c->mismatches);
-    }
-
-    *seen = kvr_min(was.n + 1, (uint32_t) KVR_TRUST_WINDOW);
-
-    return is.state;
 }
 
 
 bool
-kvr_trust_asks(const kvr_trust_t *t, kvr_trust_who_t who, uint32_t route)
+kvr_trust_add(kvr_trust_t *t, kvr_trust_who_t who, uint32_t route,
+    uint32_t depth, uint32_t blocks, bool full)
 {
-    uint64_t            era;
-    kvr_trust_window_t  w;
+    uint64_t            hash, word, next;
+    kvr_trust_cell_t   *c;
+    kvr_trust_score_t   was, is;
 
-    era = kvr_trust_era(t, who);
+    kvr_trust_begin(t, who.generation);
 
-    if (era == KVR_TRUST_ERAS) {
+    c = &t->cells[route];
+
+    if (full) {
+        kvr_trust_sum(&c->full, 1);
+
+    } else {
+        kvr_trust_sum(&c->parted, 1);
+        kvr_put64(&c->last, (uint64_t) blocks << 32 | depth);
+    }
+
+    hash = kvr_trust_hash(who);
+    word = kvr_load64(&c->word);
+
+    do {
+        was = kvr_trust_unpack(word, hash);
+        is = kvr_trust_next(was, full);
+
+        next = hash | (uint64_t) is.state << KVR_TRUST_STATE_AT
+               | is.good << KVR_TRUST_GOOD_AT | is.bad;
+
+    } while (!__atomic_compare_exchange_n(&c->word, &word, next, false,
+                                          __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+
+    if (is.state == was.state || is.state != KVR_TRUST_MISMATCH) {
         return false;
     }
 
-    w = kvr_trust_unpack(kvr_load64(&t->cells[route].word), era);
+    kvr_trust_sum(&c->mismatches, 1);
 
-    return w.state == KVR_TRUST_SHADOW && w.parted == 0
-           && w.n + 1 >= KVR_TRUST_VOUCHED;
+    return true;
 }
 
 
@@ -264,19 +169,17 @@ void
 kvr_trust_read(const kvr_trust_t *t, kvr_trust_who_t who, uint32_t route,
     kvr_trust_view_t *view)
 {
-    uint64_t                 era, last;
+    uint64_t                 last;
     const kvr_trust_cell_t  *c;
 
     *view = (kvr_trust_view_t) { 0 };
 
     c = &t->cells[route];
-    era = kvr_trust_era(t, who);
 
-    if (era < KVR_TRUST_ERAS) {
-        view->state = kvr_trust_unpack(kvr_load64(&c->word), era).state;
-    }
+    view->state = kvr_trust_unpack(kvr_load64(&c->word),
+                                   kvr_trust_hash(who)).state;
 
-    if (kvr_load32(&t->generation) != who.generation) {
+    if (kvr_load64(&t->generation) != who.generation) {
         return;
     }
 
@@ -287,4 +190,34 @@ kvr_trust_read(const kvr_trust_t *t, kvr_trust_who_t who, uint32_t route,
     last = kvr_load64(&c->last);
     view->depth = (uint32_t) last;
     view->blocks = (uint32_t) (last >> 32);
+}
+
+
+void
+kvr_usage_add(kvr_trust_t *t, uint32_t generation, const kvr_usage_t *a)
+{
+    uint32_t         i;
+    uint64_t        *sums;
+    const uint64_t  *add;
+
+    kvr_trust_begin(t, generation);
+
+    sums = (uint64_t *) &t->usage;
+    add = (const uint64_t *) a;
+
+    for (i = 0; i < KVR_TRUST_SUMS; i++) {
+        kvr_trust_sum(&sums[i], add[i]);
+    }
+}
+
+
+void
+kvr_usage_read(const kvr_trust_t *t, uint32_t generation, kvr_usage_t *usage)
+{
+    if (kvr_load64(&t->generation) != generation) {
+        *usage = (kvr_usage_t) { 0 };
+        return;
+    }
+
+    kvr_copy_words(usage, &t->usage, KVR_TRUST_SUMS);
 }

@@ -15,11 +15,12 @@ static const char *const  kvr_route_names[] = {
     "messages", "messages_ids", "messages_local",
     "responses", "responses_ids", "responses_local",
     "generate", "generate_ids", "generate_local",
-    "sglang_generate", "sglang_generate_ids", "sglang_generate_local"
+    "sglang_generate", "sglang_generate_ids", "sglang_generate_local",
+    "cached"
 };
 
 _Static_assert(sizeof(kvr_route_names) / sizeof(kvr_route_names[0])
-               == KVR_ROUTES, "three routes for each form");
+               == KVR_ROUTES, "three routes for each form, and one");
 
 
 uint32_t

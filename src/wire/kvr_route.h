@@ -4,7 +4,8 @@
  * Routes: in which ways a prompt becomes token ids.  The form of the request
  * is one half of a route, and where its ids came from is the other half: an
  * engine, the body, or the zone's model.  Whether the ids are those of the
- * engine is known for each route by itself (kvr_trust.h).
+ * engine is known for each route by itself (kvr_trust.h).  One route more
+ * stands for what engines say of themselves that they had cached.
  */
 
 
@@ -25,7 +26,8 @@ typedef enum {
 
 
 /* Routes are 0..KVR_ROUTES - 1: three for each form that has a prompt. */
-#define KVR_ROUTES   (KVR_FROM * KVR_FORM_NO_PROMPT)
+#define KVR_ROUTE_CACHED   (KVR_FROM * KVR_FORM_NO_PROMPT)
+#define KVR_ROUTES         (KVR_ROUTE_CACHED + 1)
 
 
 /*
@@ -34,7 +36,7 @@ typedef enum {
  */
 uint32_t kvr_route(kvr_form_t form, kvr_from_t from);
 
-/* "chat", "chat_ids", "chat_local", …; "unknown", … */
+/* "chat", "chat_ids", "chat_local", …; "unknown", …; "cached" */
 const char *kvr_route_name(uint32_t route);
 
 

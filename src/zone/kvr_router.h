@@ -64,7 +64,6 @@
 #include "../traffic/kvr_report.h"
 #include "../traffic/kvr_routed.h"
 #include "../traffic/kvr_trust.h"
-#include "../traffic/kvr_usage.h"
 #include "../traffic/kvr_frequency.h"
 #include "../index/kvr_index.h"
 #include "../traffic/kvr_predict.h"

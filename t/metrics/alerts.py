@@ -28,9 +28,9 @@ WELL = {
     f"kv_router_requests_total{{{Z}}}": "0+62x30",
     f"kv_router_policy_errors_total{{{Z}}}": "0x30",
     f"kv_router_policy_slow_total{{{Z}}}": "0x30",
-    f"kv_router_never_matched{{{Z}}}": "0x30",
-    f'kv_router_worker_watchdog{{{W},reason="not_cached"}}': "0x30",
-    f'kv_router_token_mismatch_total{{{W},route="chat"}}': "3x30",
+    f"kv_router_prompt_blocks_total{{{Z}}}": "0+620x30",
+    f"kv_router_best_overlap_blocks_total{{{Z}}}": "0+400x30",
+    f'kv_router_worker_trust{{{W},route="chat",state="mismatch"}}': "0x30",
     f"kv_router_arena_used_bytes{{{Z}}}": "50x30",
     f"kv_router_arena_size_bytes{{{Z}}}": "100x30",
     f"kv_router_handles{{{Z}}}": "50x30",
@@ -63,11 +63,11 @@ CASES = {
         f"kv_router_policy_errors_total{{{Z}}}": "0x20 1+1x10"},
     "KvRouterPolicySlow": {
         f"kv_router_policy_slow_total{{{Z}}}": "0x10 1+2x20"},
-    "KvRouterNeverMatched": {f"kv_router_never_matched{{{Z}}}": "0x5 1x25"},
-    "KvRouterWatchdog": {
-        f'kv_router_worker_watchdog{{{W},reason="not_cached"}}': "0x5 1x25"},
-    "KvRouterTokenMismatch": {
-        f'kv_router_token_mismatch_total{{{W},route="chat"}}': "3x25 4x5"},
+    "KvRouterMismatch": {
+        f'kv_router_worker_trust{{{W},route="chat",state="mismatch"}}':
+            "0x5 1x25"},
+    "KvRouterMismatch (no match)": {
+        f"kv_router_best_overlap_blocks_total{{{Z}}}": "0x30"},
     "KvRouterZoneFull": {f"kv_router_arena_used_bytes{{{Z}}}": "50x5 95x25"},
     "KvRouterZoneFull (handles)": {f"kv_router_handles{{{Z}}}": "50x5 80x25"},
     "KvRouterWaiting": {f"kv_router_waiting_requests{{{Z}}}": "0x10 3x20"},

@@ -252,7 +252,7 @@ def full_echoes_prove():
     waits("w1", full=21)
     assert metric("worker_trust", worker="w1", route=ROUTE,
                   state="proven") == 1
-    assert metric("token_mismatch_total", worker="w1", route=ROUTE) == 0
+    assert cell("w1")["mismatches"] == 0
 
 
 def routes_are_apart():
@@ -289,19 +289,6 @@ def any_rank_will_do():
     """of a worker with several ranks the best one counts"""
     ask("ranks", 3)
     waits("ranks", full=3)
-
-
-def three_are_enough_beside_another():
-    """3 full echoes of 3 are enough where another of that version is proven"""
-    for worker in ("w1", "twin", "ranks"):
-        wait_until(f"{worker} is probed",
-                   lambda worker=worker: at.workers()[worker]["probe"][
-                       "version"], PATIENCE)
-    ask("twin", 2)
-    assert waits("twin", full=2)["trust"] == "shadow"
-    ask("twin")
-    assert waits("twin", full=3)["trust"] == "proven"
-    assert cell("ranks") == cell("ranks") | {"trust": "shadow", "full": 3}
 
 
 def nothing_is_proven_by_failures():
@@ -359,10 +346,9 @@ def other_tokens_are_never_proven():
     echo = waits("other", parted=20)
     assert (echo["trust"], echo["mismatches"]) == ("mismatch", 1), echo
     assert (echo["parted_after"], echo["parted_blocks"]) == (4, BLOCKS), echo
-    assert metric("token_mismatch_total", worker="other", route=ROUTE) == 1
     lines = told("other")
     assert len(lines) == 1, lines
-    assert (f'11 of the last 11 echoes of route "{ROUTE}" have parted, the '
+    assert (f'a fifth of the last echoes of route "{ROUTE}" have parted, the '
             f"last one after 4 of {BLOCKS} blocks: are the tokenizer, "
             in lines[0]), lines
 
@@ -426,8 +412,8 @@ def a_restarted_worker_begins_anew():
     assert cell("w1")["trust"] == "shadow"
     ask("w1", 2)
     assert waits("w1", full=full + 2, parted=11)["trust"] == "shadow"
-    ask("w1")
-    assert waits("w1", full=full + 3, parted=11)["trust"] == "proven"
+    ask("w1", 18)
+    assert waits("w1", full=full + 20, parted=11)["trust"] == "proven"
 
 
 def floods_are_sampled():
@@ -462,7 +448,7 @@ def main():
     global at
     with EchoStage("echo") as at:
         at.start_redis()
-        for worker in ("w1", "twin", "other", "gaps"):
+        for worker in ("w1", "other", "gaps"):
             engines[worker] = Engine(worker)
         engines["ranks"] = Engine("ranks", rank=1, version="0.31.0")
         at.start_nginx({
@@ -475,7 +461,7 @@ def main():
         status = at.run([
             full_echoes_prove, routes_are_apart, late_events_count,
             repeats_count, the_last_block_may_come_later, any_rank_will_do,
-            three_are_enough_beside_another, nothing_is_proven_by_failures, silence_proves_nothing,
+            nothing_is_proven_by_failures, silence_proves_nothing,
             a_degraded_worker_proves_nothing, other_tokens_are_never_proven,
             tokens_may_be_repaired, trust_can_be_lost, a_reload_keeps_it,
             killed_processes_do_no_harm, a_restarted_worker_begins_anew,

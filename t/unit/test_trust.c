@@ -15,7 +15,6 @@
 
 #define CHAT     3                      /* routes */
 #define OTHER    4
-#define ALL      15                     /* windows up to this length */
 
 /* With sanitizers a function has far more instructions. */
 
@@ -34,118 +33,122 @@ static const kvr_trust_who_t   next = { 2, 1000 };      /* another worker */
 
 /* ---- the states --------------------------------------------------------- */
 
-/* As the rules say it, over a list of echoes, the last one at its end. */
+/* The score that must follow, as the rules of kvr_trust.h say it. */
 
-static kvr_trust_state_t
-rule(kvr_trust_state_t state, const bool *full, uint32_t n, bool vouched)
+static kvr_trust_score_t
+rule(kvr_trust_score_t s, bool full)
 {
-    uint32_t  i, parted, recent;
+    int  good, bad;
 
-    parted = 0;
-    recent = 0;
+    good = (int) s.good + (full ? 1 : -10);
+    bad = (int) s.bad + (full ? -1 : 4);
 
-    for (i = 0; i < n; i++) {
-        parted += !full[i] && i + 50 >= n;
-        recent += full[i] && i + 22 >= n;
-    }
+    good = good < 0 ? 0 : kvr_min(good, 20);
+    bad = bad < 0 ? 0 : kvr_min(bad, 44);
 
-    switch (state) {
+    switch (s.state) {
 
     case KVR_TRUST_SHADOW:
-        if (parted >= 11) {
-            return KVR_TRUST_MISMATCH;
+        if (good == 20 || bad == 44) {
+            s.state = good == 20 ? KVR_TRUST_PROVEN : KVR_TRUST_MISMATCH;
+            good = bad = 0;
         }
 
-        return recent >= 20 || (vouched && n >= 3 && parted == 0)
-               ? KVR_TRUST_PROVEN : KVR_TRUST_SHADOW;
+        break;
 
     case KVR_TRUST_PROVEN:
-        return parted >= 11 ? KVR_TRUST_MISMATCH : KVR_TRUST_PROVEN;
+        if (bad == 44) {
+            s.state = KVR_TRUST_MISMATCH;
+            good = bad = 0;
+        }
+
+        break;
 
     default:
-        return recent >= 20 ? KVR_TRUST_PROVEN : KVR_TRUST_MISMATCH;
-    }
-}
-
-
-/* All that can follow a window: agrees with the rule and keeps what it must. */
-
-static bool
-follows(kvr_trust_state_t state, uint64_t parted, uint32_t n)
-{
-    bool                list[KVR_TRUST_WINDOW + 1];
-    uint32_t            i, input;
-    kvr_trust_state_t   want;
-    kvr_trust_window_t  is;
-
-    for (i = 0; i < n; i++) {
-        list[i] = !(parted >> (n - 1 - i) & 1);
-    }
-
-    for (input = 0; input < 4; input++) {
-
-        list[n] = input & 1;
-        want = rule(state, list, n + 1, input >> 1);
-        is = kvr_trust_next((kvr_trust_window_t) { state, n, parted },
-                            input & 1, input >> 1);
-
-        if (is.state != want
-            || (want != state && (is.n || is.parted))
-            || (want == state
-                && (is.n != kvr_min(n + 1, (uint32_t) KVR_TRUST_WINDOW)
-                    || (is.parted & 1) == (input & 1)
-                    || is.parted >> is.n != 0)))
-        {
-            note("%s, %u echoes %" PRIx64 ", input %u: %s, not %s",
-                 kvr_trust_name(state), n, parted, input,
-                 kvr_trust_name(is.state), kvr_trust_name(want));
-            return false;
+        if (good == 20) {
+            s.state = KVR_TRUST_PROVEN;
+            good = bad = 0;
         }
     }
 
-    return true;
+    s.good = (uint32_t) good;
+    s.bad = (uint32_t) bad;
+
+    return s;
 }
 
+
+/* Each state, each good, each bad, with each of both kinds of evidence. */
 
 static void
 states(void)
 {
-    bool               good;
-    uint32_t           n, i;
-    uint64_t           parted;
-    kvr_trust_state_t  state;
+    bool               good, full;
+    uint32_t           n;
+    kvr_trust_score_t  s, is, want;
 
     good = true;
+    n = 0;
 
-    for (state = 0; state < KVR_TRUST_STATES; state++) {
-        for (n = 0; n <= ALL; n++) {
-            for (parted = 0; parted < UINT64_C(1) << n; parted++) {
-                good = good && follows(state, parted, n);
+    for (s.state = 0; s.state < KVR_TRUST_STATES; s.state++) {
+        for (s.good = 0; s.good <= KVR_TRUST_GOOD; s.good++) {
+            for (s.bad = 0; s.bad <= KVR_TRUST_BAD; s.bad++) {
+                for (full = false; ; full = true) {
+                    is = kvr_trust_next(s, full);
+                    want = rule(s, full);
+                    n++;
+
+                    if (is.state != want.state || is.good != want.good
+                        || is.bad != want.bad)
+                    {
+                        note("%s, %u good, %u bad, then %s: %s, not %s",
+                             kvr_trust_name(s.state), s.good, s.bad,
+                             full ? "full" : "parted",
+                             kvr_trust_name(is.state),
+                             kvr_trust_name(want.state));
+                        good = false;
+                    }
+
+                    if (full) {
+                        break;
+                    }
+                }
             }
         }
     }
 
-    ok(good, "each state, with all windows of up to %u echoes and each echo, "
-       "is followed by the state that the rules name", ALL);
+    ok(good, "each of %u pairs of a score and an echo is followed by the state "
+       "that the rules name", n);
+}
 
-    srandom(11);
 
-    for (i = 0; i < 1000000 && good; i++) {
-        n = (uint32_t) random() % (KVR_TRUST_WINDOW + 1);
-        parted = (uint64_t) random() << 31 | (uint64_t) random();
+/* Does a share of parted ones, of 100, end the trust in so many echoes? */
 
-        /* of some windows most echoes are full, as the rules ask for */
+static bool
+ends(uint32_t share, uint32_t n)
+{
+    uint32_t           i, sum;
+    kvr_trust_score_t  s = { KVR_TRUST_PROVEN, 0, 0 };
 
-        if (i & 1) {
-            parted &= (uint64_t) random() << 31 | (uint64_t) random();
-            parted &= (uint64_t) random() << 31 | (uint64_t) random();
-        }
+    sum = 0;
 
-        parted &= (UINT64_C(1) << n) - 1;
-        good = follows((uint32_t) random() % KVR_TRUST_STATES, parted, n);
+    for (i = 0; i < n && s.state == KVR_TRUST_PROVEN; i++) {
+        sum += share;
+        s = kvr_trust_next(s, sum < 100);
+        sum %= 100;
     }
 
-    ok(good, "so are windows of up to 50 echoes");
+    return s.state == KVR_TRUST_MISMATCH;
+}
+
+
+static void
+shares(void)
+{
+    ok(!ends(5, 10000) && !ends(19, 10000),
+       "a share of parted ones up to a fifth is borne");
+    ok(ends(25, 300) && ends(50, 40) && ends(100, 11) && !ends(100, 10),
+       "a greater one ends the trust, the sooner the greater it is");
 }
 
 
@@ -164,22 +167,20 @@ make(void)
 }
 
 
-/* Adds n echoes; the last state that began, or KVR_TRUST_STATES. */
+/* Adds n echoes; how many were told to begin a mismatch. */
 
-static kvr_trust_state_t
-add(kvr_trust_who_t who, uint32_t n, bool full, bool vouched)
+static uint32_t
+add(kvr_trust_who_t who, uint32_t n, bool full)
 {
-    uint32_t           seen;
-    kvr_trust_state_t  state, last;
+    uint32_t  told;
 
-    last = KVR_TRUST_STATES;
+    told = 0;
 
     while (n--) {
-        state = kvr_trust_add(t, who, CHAT, full ? 12 : 3, 12, vouched, &seen);
-        last = state == KVR_TRUST_STATES ? last : state;
+        told += kvr_trust_add(t, who, CHAT, full ? 12 : 3, 12, full);
     }
 
-    return last;
+    return told;
 }
 
 
@@ -194,10 +195,20 @@ state(kvr_trust_who_t who)
 }
 
 
+/* Is it proven after so many full echoes? */
+
+static bool
+proves(kvr_trust_who_t who, uint32_t n)
+{
+    (void) add(who, n, true);
+
+    return state(who) == KVR_TRUST_PROVEN;
+}
+
+
 static void
 records(void)
 {
-    uint32_t          seen;
     kvr_trust_view_t  view;
 
     make();
@@ -206,62 +217,75 @@ records(void)
     ok(view.state == KVR_TRUST_SHADOW && view.full == 0 && view.blocks == 0,
        "a route without an echo is in shadow");
 
-    ok(add(w1, 19, true, false) == KVR_TRUST_STATES
-       && state(w1) == KVR_TRUST_SHADOW, "19 full echoes prove nothing yet");
-    ok(add(w1, 1, true, false) == KVR_TRUST_PROVEN
-       && state(w1) == KVR_TRUST_PROVEN, "the 20th proves the route");
+    ok(add(w1, 19, true) == 0 && state(w1) == KVR_TRUST_SHADOW,
+       "19 full echoes prove nothing yet");
+    ok(add(w1, 1, true) == 0 && state(w1) == KVR_TRUST_PROVEN,
+       "the 20th proves the route");
 
     kvr_trust_read(t, w1, OTHER, &view);
     ok(view.state == KVR_TRUST_SHADOW, "the other routes stay in shadow");
 
-    ok(add(w1, 10, false, false) == KVR_TRUST_STATES
-       && state(w1) == KVR_TRUST_PROVEN, "10 that part are borne");
+    ok(add(w1, 10, false) == 0 && state(w1) == KVR_TRUST_PROVEN,
+       "10 that part are borne");
 
-    seen = 0;
-    ok(kvr_trust_add(t, w1, CHAT, 3, 12, false, &seen) == KVR_TRUST_MISMATCH
-       && seen == 11 && state(w1) == KVR_TRUST_MISMATCH,
-       "the 11th ends the trust");
-    ok(add(w1, 100, false, false) == KVR_TRUST_STATES,
-       "and is told once, whatever follows");
+    ok(kvr_trust_add(t, w1, CHAT, 3, 12, false)
+       && state(w1) == KVR_TRUST_MISMATCH, "the 11th ends the trust");
+    ok(add(w1, 100, false) == 0, "and is told once, whatever follows");
 
     kvr_trust_read(t, w1, CHAT, &view);
     ok(view.full == 20 && view.parted == 111 && view.mismatches == 1
        && view.depth == 3 && view.blocks == 12,
        "all are counted, and where the last one parted");
 
-    ok(!kvr_trust_asks(t, w1, CHAT)
-       && add(w1, 19, true, true) == KVR_TRUST_STATES
-       && add(w1, 1, true, false) == KVR_TRUST_PROVEN,
-       "after a mismatch nobody can vouch: 20 full echoes are needed");
+    (void) add(w1, 19, true);
+    ok(state(w1) == KVR_TRUST_MISMATCH && add(w1, 1, true) == 0
+       && state(w1) == KVR_TRUST_PROVEN, "20 full echoes prove it again");
 
     ok(state(again) == KVR_TRUST_SHADOW,
        "a worker that was restarted is in shadow");
-    ok(add(again, 1, true, false) == KVR_TRUST_STATES
+    ok(add(again, 1, true) == 0
        && state(again) == KVR_TRUST_SHADOW && state(w1) == KVR_TRUST_SHADOW,
        "and its first echo ends the trust of the one before");
 
     kvr_trust_read(t, again, CHAT, &view);
     ok(view.full == 41 && view.mismatches == 1, "the counters go on");
 
-    ok(!kvr_trust_asks(t, again, CHAT)
-       && add(again, 1, true, true) == KVR_TRUST_STATES
-       && kvr_trust_asks(t, again, CHAT),
-       "two full echoes are too few for one who vouches");
-    ok(add(again, 1, true, true) == KVR_TRUST_PROVEN, "three are enough");
-
     kvr_trust_read(t, next, CHAT, &view);
     ok(view.state == KVR_TRUST_SHADOW && view.full == 0,
        "of the next worker with that number nothing is known");
 
-    (void) add(next, 1, true, false);
+    (void) add(next, 1, true);
     kvr_trust_read(t, next, CHAT, &view);
     ok(view.full == 1 && view.parted == 0 && view.mismatches == 0
        && view.blocks == 0, "its first echo begins the counters anew");
 
-    (void) add(next, 1, false, false);
-    ok(!kvr_trust_asks(t, next, CHAT)
-       && add(next, 3, true, true) == KVR_TRUST_STATES,
-       "an echo that parted is not made good by one who vouches");
+    munmap(t, sizeof(kvr_trust_t));
+}
+
+
+static void
+sums(void)
+{
+    kvr_usage_t        u;
+    const kvr_usage_t  one = { 1, 163, 128, 144, 96 };
+
+    make();
+
+    kvr_usage_add(t, 1, &one);
+    kvr_usage_add(t, 1, &one);
+    kvr_usage_read(t, 1, &u);
+    ok(u.requests == 2 && u.prompt_tokens == 326 && u.predicted_tokens == 256
+       && u.best_tokens == 288 && u.cached_tokens == 192,
+       "what was predicted and what was cached is added up");
+
+    kvr_usage_read(t, 2, &u);
+    ok(u.requests == 0 && u.cached_tokens == 0,
+       "of the next worker with its number nothing is known");
+
+    kvr_usage_add(t, 2, &one);
+    kvr_usage_read(t, 2, &u);
+    ok(u.requests == 1 && u.cached_tokens == 96,
+       "and its first answer begins the sums anew");
 
     munmap(t, sizeof(kvr_trust_t));
 }
@@ -278,13 +302,12 @@ eras(void)
     make();
 
     good = true;
-    (void) add(w1, 20, true, false);
+    (void) add(w1, 20, true);
 
     for (i = 0; i < 5000; i++) {
         good = good
                && state((kvr_trust_who_t) { 1, 5000 + i }) == KVR_TRUST_SHADOW
-               && add((kvr_trust_who_t) { 1, 5000 + i }, i % 2, true, false)
-                  == KVR_TRUST_STATES;
+               && add((kvr_trust_who_t) { 1, 5000 + i }, i % 2, true) == 0;
     }
 
     ok(good, "5000 restarts later nothing is trusted that was before");
@@ -298,21 +321,21 @@ eras(void)
 static void
 twentieth(void)
 {
-    (void) add(w1, 1, true, false);
+    (void) add(w1, 1, true);
 }
 
 
 static void
 restart(void)
 {
-    (void) add(again, 1, true, false);
+    (void) add(again, 1, true);
 }
 
 
 static void
 successor(void)
 {
-    (void) add(next, 1, false, false);
+    (void) add(next, 1, false);
 }
 
 
@@ -322,7 +345,7 @@ thousand(void)
     uint32_t  i;
 
     for (i = 0; i < 1000; i++) {
-        (void) add(i % 3 ? w1 : again, 1, i % 5 != 0, false);
+        (void) add(i % 3 ? w1 : again, 1, i % 5 != 0);
     }
 }
 
@@ -340,7 +363,7 @@ deaths(void)
 
     for (steps = 0; good; steps += STRIDE) {
         make();
-        (void) add(w1, 19, true, false);
+        (void) add(w1, 19, true);
 
         if (!killed_at(twentieth, steps)) {
             break;
@@ -352,7 +375,7 @@ deaths(void)
         good = view.state != KVR_TRUST_MISMATCH
                && (view.full == 19 || view.full == 20);
 
-        (void) add(w1, 1, true, false);
+        (void) add(w1, 1, true);
         good = good && state(w1) == KVR_TRUST_PROVEN;
         munmap(t, sizeof(kvr_trust_t));
     }
@@ -362,15 +385,14 @@ deaths(void)
 
     for (steps = 0; good; steps += STRIDE) {
         make();
-        (void) add(w1, 20, true, false);
+        (void) add(w1, 20, true);
 
         if (!killed_at(restart, steps)) {
             break;
         }
 
         good = state(again) == KVR_TRUST_SHADOW
-               && add(again, 18, true, false) == KVR_TRUST_STATES
-               && add(again, 2, true, false) == KVR_TRUST_PROVEN;
+               && !proves(again, 18) && proves(again, 2);
         munmap(t, sizeof(kvr_trust_t));
     }
 
@@ -379,15 +401,14 @@ deaths(void)
 
     for (steps = 0; good; steps += STRIDE) {
         make();
-        (void) add(w1, 20, true, false);
+        (void) add(w1, 20, true);
 
         if (!killed_at(successor, steps)) {
             break;
         }
 
         good = state(next) == KVR_TRUST_SHADOW
-               && add(next, 19, true, false) == KVR_TRUST_STATES
-               && add(next, 2, true, false) == KVR_TRUST_PROVEN;
+               && !proves(next, 19) && proves(next, 2);
         munmap(t, sizeof(kvr_trust_t));
     }
 
@@ -416,7 +437,7 @@ crowds(void)
 
     kvr_trust_read(t, w1, CHAT, &view);
     ok(view.full + view.parted <= 4000 && view.full + view.parted > 0
-       && add(w1, 22, true, false) == KVR_TRUST_PROVEN,
+       && proves(w1, 22),
        "four processes that don't agree on the incarnation do no harm");
 
     munmap(t, sizeof(kvr_trust_t));
@@ -427,7 +448,9 @@ int
 main(void)
 {
     states();
+    shares();
     records();
+    sums();
     eras();
     deaths();
     crowds();

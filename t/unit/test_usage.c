@@ -1,19 +1,16 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Predicted against actual: what is read from an answer, and what is made of
- * many.
+ * Usage: what is read from an answer.
  */
 
 
 #include <stdlib.h>
 
-#include "traffic/kvr_usage.h"
 #include "wire/kvr_answer.h"
 #include "tap.h"
 
 
-#define BLOCK  16
 #define WHOLE  SIZE_MAX
 
 
@@ -315,151 +312,6 @@ nonsense(void)
 }
 
 
-/* ---- the verdict -------------------------------------------------------- */
-
-static void
-add(kvr_usage_t *u, uint32_t generation, uint32_t n, uint32_t blocks,
-    uint32_t predicted, uint32_t cached)
-{
-    kvr_usage_answer_t  a;
-
-    a.block_size = BLOCK;
-    a.blocks = blocks;
-    a.prompt_tokens = blocks * BLOCK + 3;
-    a.predicted = predicted * BLOCK;
-    a.best = predicted * BLOCK;
-    a.cached = cached * BLOCK;
-
-    while (n--) {
-        kvr_usage_add(u, generation, &a);
-    }
-}
-
-
-/* The verdict changes to this one, and that is said once. */
-
-static void
-changes(kvr_usage_t *u, bool holds, kvr_usage_verdict_t to, const char *what)
-{
-    bool                  said, again;
-    kvr_usage_verdict_t         v, is;
-    kvr_usage_counters_t  c;
-
-    v = KVR_USAGE_UNKNOWN;
-    said = kvr_usage_judge(u, 1, holds, false, &v);
-    again = kvr_usage_judge(u, 1, holds, false, &v);
-
-    kvr_usage_read(u, 1, &c, &is);
-
-    ok(said && !again && v == to && is == to, "%s: %s, said once", what,
-       kvr_usage_verdict_name(to));
-}
-
-
-static void
-stays(kvr_usage_t *u, bool holds, kvr_usage_verdict_t at, const char *what)
-{
-    bool                  said;
-    kvr_usage_verdict_t         v, is;
-    kvr_usage_counters_t  c;
-
-    said = kvr_usage_judge(u, 1, holds, false, &v);
-
-    kvr_usage_read(u, 1, &c, &is);
-
-    ok(!said && is == at, "%s: %s, and nothing is said", what,
-       kvr_usage_verdict_name(at));
-}
-
-
-static void
-verdicts(void)
-{
-    kvr_usage_t           u;
-    kvr_usage_verdict_t         v;
-    kvr_usage_counters_t  c;
-
-    memset(&u, 0, sizeof(u));
-
-    add(&u, 1, 49, 10, 8, 0);
-    stays(&u, true, KVR_USAGE_UNKNOWN, "49 prompts");
-
-    add(&u, 1, 1, 10, 8, 0);
-    changes(&u, true, KVR_USAGE_NOT_CACHED,
-            "50 prompts of which the engine had nothing");
-
-    add(&u, 1, 49, 10, 8, 0);
-    stays(&u, true, KVR_USAGE_NOT_CACHED, "49 more");
-    add(&u, 1, 500, 10, 8, 0);
-    stays(&u, true, KVR_USAGE_NOT_CACHED, "hundreds more");
-
-    add(&u, 1, 50, 10, 0, 0);
-    stays(&u, true, KVR_USAGE_NOT_CACHED, "prompts that nobody has seen");
-
-    add(&u, 1, 50, 10, 8, 8);
-    changes(&u, true, KVR_USAGE_GOOD, "50 that were cached as predicted");
-
-    add(&u, 1, 50, 10, 0, 4);
-    changes(&u, true, KVR_USAGE_NEVER_MATCHED,
-            "50 that only the engine knew of");
-
-    add(&u, 1, 30, 10, 0, 4);
-    add(&u, 1, 20, 10, 4, 4);
-    changes(&u, true, KVR_USAGE_GOOD, "50 of which some matched");
-
-    add(&u, 1, 50, 3, 0, 3);
-    stays(&u, true, KVR_USAGE_GOOD, "short prompts");
-
-    add(&u, 1, 45, 10, 0, 0);
-    add(&u, 1, 5, 10, 0, 10);
-    stays(&u, true, KVR_USAGE_GOOD, "a tenth of the prompts");
-
-    add(&u, 1, 50, 10, 9, 2);
-    changes(&u, true, KVR_USAGE_LESS_CACHED,
-            "50 of which the engine had less than half");
-
-    add(&u, 1, 47, 10, 9, 5);
-    add(&u, 1, 3, 10, 9, 3);
-    stays(&u, true, KVR_USAGE_LESS_CACHED, "a few more such");
-
-    add(&u, 1, 48, 10, 9, 5);
-    add(&u, 1, 2, 10, 9, 0);
-    changes(&u, true, KVR_USAGE_GOOD, "50 of which two were evicted");
-
-    add(&u, 1, 50, 10, 9, 2);
-    ok(!kvr_usage_judge(&u, 1, true, true, &v),
-       "of a worker whose overlaps are upper bounds that is no news");
-
-    memset(&u, 0, sizeof(u));
-
-    add(&u, 1, 50, 10, 8, 8);
-    stays(&u, true, KVR_USAGE_GOOD, "a good beginning");
-
-    memset(&u, 0, sizeof(u));
-
-    add(&u, 1, 50, 10, 0, 8);
-    stays(&u, false, KVR_USAGE_UNKNOWN, "a worker that nothing is held of");
-
-    memset(&u, 0, sizeof(u));
-
-    add(&u, 1, 50, 10, 8, 0);
-    changes(&u, true, KVR_USAGE_NOT_CACHED, "a worker");
-    kvr_usage_read(&u, 2, &c, &v);
-    ok(v == KVR_USAGE_UNKNOWN && c.requests == 0,
-       "of the next one with its number nothing is known");
-
-    add(&u, 2, 1, 10, 8, 6);
-    kvr_usage_read(&u, 2, &c, &v);
-    ok(v == KVR_USAGE_UNKNOWN && c.requests == 1
-       && c.prompt_tokens == 10 * BLOCK + 3 && c.predicted_tokens == 8 * BLOCK
-       && c.best_tokens == 8 * BLOCK && c.cached_tokens == 6 * BLOCK,
-       "and its first answer begins the record anew");
-
-    ok(!kvr_usage_judge(&u, 1, true, false, &v),
-       "of the one before nothing is judged any more");
-}
-
-
 int
 main(void)
 {
@@ -467,7 +319,6 @@ main(void)
     dialects();
     nothing();
     nonsense();
-    verdicts();
 
     return done();
 }
