@@ -1,4 +1,4 @@
--- What ffi.lua, body.lua, engines.lua, questions.lua, trust.lua, held.lua and prefix_ffi.lua
+-- What ffi.lua, body.lua, engines.lua, tokenizer.lua, held.lua and prefix_ffi.lua
 -- declare is what their headers say.
 
 
@@ -106,8 +106,8 @@ local function door(room, name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("module", "ffi", lib.VERSION, 8, { "ffi", "body", "engines", "questions",
-                              "held", "times", "trust", "log" })
+door("module", "ffi", lib.VERSION, 8, { "ffi", "body", "engines", "tokenizer",
+                              "held", "times", "log" })
 door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 

@@ -278,7 +278,7 @@ is(post(s, { headers = "A: b\r\n", key = "" }), 200, "a POST")
 has(s.sent, "Content-Length: 2\r\nA: b\r\n\r\n{}",
     "with the headers that the zone has for its engines")
 is(s.tls, nil, "without TLS")
-is(s.pool, "h:1 0", "its connection is kept with those of this engine")
+is(s.pool, "h:1", "its connection is kept with those of this engine")
 
 local TLS = { headers = "", key = "tls n ", tls = true, verify = true,
               name = "n" }
@@ -286,7 +286,7 @@ local TLS = { headers = "", key = "tls n ", tls = true, verify = true,
 s = sock.new(HI)
 is(post(s, TLS), 200, "by TLS")
 is(s.tls, "n true", "with a name, which is verified")
-is(s.pool, "tls n h:1 0", "its connection is kept apart from others")
+is(s.pool, "tls n h:1", "its connection is kept apart from others")
 
 s = sock.new(HI, { tls = "certificate host mismatch" })
 is(post(s, TLS), "connect: TLS: certificate host mismatch",
@@ -310,53 +310,6 @@ end
 
 is(post(slow, PLAIN, { deadline = lib.now_us() + 100000 }), "receive: timeout",
    "an answer that drips is over at the deadline")
-
--- Many at a time: the pool of each, counted.
-local function pools(n)
-    local counts, threads = {}, {}
-
-    for i = 1, n do
-        local waits = sock.new(HI)
-
-        function waits:receiveany(size)
-            if not self.went_on then
-                self.went_on = true
-                coroutine.yield()
-            end
-
-            return any(self, size)
-        end
-
-        threads[i] = coroutine.create(function() return post(waits) end)
-        coroutine.resume(threads[i])
-        counts[waits.pool] = (counts[waits.pool] or 0) + 1
-    end
-
-    return counts, threads
-end
-
-local counts, threads = pools(100)
-
-is(counts["h:1 0"] .. " " .. counts["h:1 1"] .. " " .. counts["h:1 2"] .. " "
-   .. counts["h:1 3"], "32 32 32 4", "there are as many pools as the load needs")
-
-for i = 1, 70 do
-    coroutine.resume(threads[i])
-end
-
-local again, more = pools(70)
-
-is(again["h:1 0"] + again["h:1 1"] + again["h:1 2"], 70,
-   "connections that were kept are found again")
-
-for _, list in ipairs { threads, more } do
-    for _, thread in ipairs(list) do
-        coroutine.resume(thread)
-    end
-end
-
-is(next((pools(1))), "h:1 0", "after the load the first pool is enough")
-
 
 -- ---- asking -----------------------------------------------------------------
 
@@ -662,7 +615,7 @@ is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
    "a 65th question of a process: it is busy")
 
 -- the requests that ask are killed
-local before = fake.held() - 2 * 64
+local before = fake.held() - 64
 
 for i = 1, 64 do
     fake.gone(started[i])
@@ -713,8 +666,6 @@ is(type(resume(last_one, true)), "table", "the others wait for that one then")
 is(resume(next_one), "5 6 7", "which has an answer")
 is(resume(last_one, true), "5 6 7", "for all of them")
 is(fake.held(), before, "and nothing is held afterwards")
-
-is(next((pools(1))), "h:1 0", "the places of connections are free as well")
 
 -- the bound of those that wait
 sockets(waiting())

@@ -1,7 +1,7 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door to C: the declarations of ngx_http_kv_router_ffi.h, a Lua function for
--- each.  Others are in body.lua, engines.lua, questions.lua and trust.lua.
+-- each.  Others are in body.lua, engines.lua and tokenizer.lua.
 --
 -- Layouts are those of the header (t/lua/test_ffi.lua compares them).  Some
 -- fields have another name here, so that policies read Lua values: worker,

@@ -94,14 +94,15 @@ _M.thread = {
         local co = create(func)
 
         _M.running = co
-        resume(co, ...)
+        _M.returned = { resume(co, ...) }
         _M.running = nil
 
         return co
     end,
 
+    -- of the thread that was made last
     wait = function()
-        return true
+        return unpack(_M.returned, 1, 6)
     end,
 
     kill = function()

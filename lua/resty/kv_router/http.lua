@@ -13,12 +13,10 @@
 --                      it is there
 --     limit            bytes of the answer's body
 --     headers          lines, each with its end, if there are any
---     r                the request that asks: of post() alone
 --     engine           how the engines of the zone are talked to: engine() of
 --                      resty.kv_router.engines
 
 
-local held = require "resty.kv_router.held"
 local lib = require "resty.kv_router.ffi"
 
 local concat = table.concat
@@ -41,8 +39,8 @@ local MAX_CHUNK_LINE = 256
 local MAX_TRAILER = 1024
 local MAX_READ = 65536           -- bytes received at a time
 local IDLE_MS = 60000            -- shorter than engines keep connections
-local POOL = 32                  -- idle connections of one pool
-local POOLS = 64                 -- of an engine, in each nginx process
+local POOL = 256                 -- idle connections of an engine and process
+local TRIES = 33                 -- connections that were kept, and one more
 
 
 -- Splits "host:port" or "unix:/path" into what sock:connect() takes: host (or
@@ -307,55 +305,9 @@ end
 
 -- ---- connections ------------------------------------------------------------
 
--- A pool of cosockets has a fixed size, and a connection beyond it is closed
--- when it could be kept.  So each POST at a time takes the lowest place that is
--- free at its engine, and each POOL places have a pool: there are as many pools
--- as the load needs.
-local places = {}
-
-
-local function take_place(key)
-    held.sweep()
-
-    local at = places[key]
-
-    if not at then
-        at = { free = {}, used = 0, last = 0 }
-        places[key] = at
-    end
-
-    local n = #at.free
-    local place = at.free[n]
-
-    if place then
-        at.free[n] = nil
-    else
-        place = at.last
-        at.last = place + 1
-    end
-
-    at.used = at.used + 1
-
-    return { key = key, at = at, number = place }
-end
-
-
-local function give_place(place)
-    local at = place.at
-
-    at.free[#at.free + 1] = place.number
-    at.used = at.used - 1
-
-    if at.used == 0 and places[place.key] == at then
-        places[place.key] = nil
-    end
-end
-
-
--- Sends a JSON body to path at address over sock, a new cosocket.  pool: the
--- name of the pool of kept connections, or nil: the default one.  Returns true,
+-- Sends a JSON body to path at address over sock, a new cosocket.  Returns true,
 -- or nil and what is wrong, and true when the connection was one that was kept.
-function _M.send(sock, address, path, body, opts, pool)
+function _M.send(sock, address, path, body, opts)
     local host, port, err = _M.split(address)
     if not host then
         return nil, err
@@ -370,7 +322,7 @@ function _M.send(sock, address, path, body, opts, pool)
         return nil, "connect: " .. err
     end
 
-    local kept_in = { pool_size = POOL, pool = pool or engine.key .. address }
+    local kept_in = { pool_size = POOL, pool = engine.key .. address }
 
     if port then
         ok, err = sock:connect(host, port, kept_in)
@@ -413,8 +365,8 @@ function _M.send(sock, address, path, body, opts, pool)
 end
 
 
-local function post(sock, address, path, body, opts, pool)
-    local ok, err, kept = _M.send(sock, address, path, body, opts, pool)
+local function post(sock, address, path, body, opts)
+    local ok, err, kept = _M.send(sock, address, path, body, opts)
     if not ok then
         return nil, err, kept
     end
@@ -440,21 +392,15 @@ end
 -- what is wrong.  A connection that was kept may have been closed by the engine
 -- meanwhile: then another one is taken.
 function _M.post(sock, address, path, body, opts)
-    local key = opts.engine.key .. address
-    local place = take_place(key)
-    local hold = held.take(opts.r, give_place, place)
-    local pool = key .. " " .. min(floor(place.number / POOL), POOLS - 1)
     local status, answer, kept
 
-    for _ = 0, POOL do
-        status, answer, kept = post(sock, address, path, body, opts, pool)
+    for _ = 1, TRIES do
+        status, answer, kept = post(sock, address, path, body, opts)
 
         if status or not kept or find(answer, "timeout", 1, true) then
             break
         end
     end
-
-    held.give(hold)
 
     return status, answer
 end

@@ -17,10 +17,20 @@ local ffi_new = ffi.new
 local floor = math.floor
 local huge = math.huge
 local max = math.max
+local min = math.min
 
 
 local _M = {}
 
+
+-- Two keys in one number that a double holds exactly: requests for the weight
+-- in steps of 1/1024, then blocks.
+local STEPS = 1024
+local BLOCKS = 2^22          -- more than any engine has
+local MIN_WEIGHT = 0.001     -- the smallest that is not 0
+
+-- the load of one request for a weight of 1
+_M.REQUEST = STEPS * BLOCKS
 
 local MIN_SIZE = 64
 local capacity = 0
@@ -120,6 +130,29 @@ function _M.lowest(cost, n, k, random, first)
     end
 
     return list, taken
+end
+
+
+-- What orders workers by load: the smaller, the less.
+function _M.load(c, block_size)
+    local requests = c.active_requests / max(c.weight, MIN_WEIGHT)
+    local blocks = c.prefill_tokens / block_size + c.decode_blocks
+
+    return floor(requests * STEPS + 0.5) * BLOCKS + min(blocks, BLOCKS - 1)
+end
+
+
+-- The k least loaded of candidates (anything with #, [i] and a candidate's
+-- fields): an array of their numbers, from 1, and its length.
+function _M.least(candidates, block_size, k, random)
+    local n = #candidates
+    local cost = _M.costs(n)
+
+    for i = 1, n do
+        cost[i] = _M.load(candidates[i], block_size)
+    end
+
+    return _M.lowest(cost, n, k, random)
 end
 
 

@@ -146,7 +146,7 @@
 
 
 local ffi = require "ffi"
-local least_loaded = require "resty.kv_router.policy.least_loaded"
+local least = require "resty.kv_router.order".least
 local lib = require "resty.kv_router.ffi"
 local log = require "resty.kv_router.log"
 local matches = require "resty.kv_router.matches"
@@ -177,17 +177,13 @@ local role_bits = lib.ROLE_BITS
 local setmetatable = setmetatable
 local sizeof = ffi.sizeof
 local spawn = ngx.thread.spawn
+local status = coroutine.status
 local tostring = tostring
 local traceback = debug.traceback
 local type = type
 local typeof = ffi.typeof
 local wait = ngx.thread.wait
-local why = lib.WHY
 local xpcall = xpcall
-
--- This is Lua's own function.  The one that nginx puts in its place calls a
--- thread "running" that waits for an event.
-local status = rawget(coroutine, "_status") or coroutine.status
 
 
 local _M = {}
@@ -206,8 +202,8 @@ local SLOW = 10000               -- microseconds
 
 local NOTHING = "nothing: pick() must return a worker's id, the number of a "
                 .. "candidate, or a list of such numbers"
+local ENDED = { zombie = true, dead = true }
 local YIELDED = "it yielded, which a policy may not"
-local ABORTED = "its thread was aborted"
 
 
 -- ---- loading ----------------------------------------------------------------
@@ -343,12 +339,11 @@ function _M.load(what, conf)
         return nil, 'policy "' .. name .. '" has no function pick(self, ctx)'
     end
 
-    if policy.done ~= nil and type(policy.done) ~= "function" then
-        return nil, 'policy "' .. name .. '": "done" is not a function'
-    end
-
-    if policy.explain ~= nil and type(policy.explain) ~= "function" then
-        return nil, 'policy "' .. name .. '": "explain" is not a function'
+    for _, field in ipairs { "done", "explain" } do
+        if policy[field] ~= nil and type(policy[field]) ~= "function" then
+            return nil, 'policy "' .. name .. '": "' .. field
+                        .. '" is not a function'
+        end
     end
 
     local roles = bits_of(policy.roles)
@@ -650,10 +645,17 @@ local function with_traceback(err)
 end
 
 
-local function work(job)
-    job.ok, job.a, job.b, job.c, job.d = xpcall(job.func, with_traceback,
-                                                job.policy, job.ctx)
-    job.ended = true
+local function work(func, policy, ctx)
+    return xpcall(func, with_traceback, policy, ctx)
+end
+
+-- What a thread has returned, without the true before it; or false, its error.
+local function returned(good, ...)
+    if good then
+        return ...
+    end
+
+    return good, ...
 end
 
 
@@ -667,20 +669,18 @@ local function run(self, func, ctx)
         return xpcall(func, with_traceback, self.policy, ctx)
     end
 
-    local job = { func = func, policy = self.policy, ctx = ctx }
-    local ok, thread = pcall(spawn, work, job)
+    local ok, thread = pcall(spawn, work, func, self.policy, ctx)
 
     if not ok then
         return false, tostring(thread)
     end
 
-    if job.ended then
-        wait(thread)
-        return job.ok, job.a, job.b, job.c, job.d
+    -- an ended thread is "zombie" in nginx, and "dead" elsewhere
+    if ENDED[status(thread)] then
+        return returned(wait(thread))
     end
 
-    local err = traceback(thread, status(thread) == "suspended" and YIELDED
-                                  or ABORTED)
+    local err = traceback(thread, YIELDED)
 
     pcall(kill, thread)
 
@@ -755,13 +755,13 @@ function _M.decide(self, ctx)
         complain(self, "pick", kind_of(a), a)
     end
 
-    local list, k = least_loaded.least(ctx.candidates, ctx.block_size,
-                                       ctx.wanted, ctx.random)
+    local list, k = least(ctx.candidates, ctx.block_size, ctx.wanted,
+                          ctx.random)
 
     -- which may replace ranked
     k = copy(list, 0, k, #ctx.candidates)
 
-    return ranked, k, nil, why.POLICY_ERROR, nil, slow
+    return ranked, k, nil, lib.WHY.POLICY_ERROR, nil, slow
 end
 
 

@@ -110,7 +110,7 @@ local function options(plan, job)
     return { timeout = timeout * 1000,
              connect_timeout = min(timeout, plan.connect_timeout
                                             or CONNECT_TIMEOUT) * 1000,
-             limit = MAX_ANSWER, engine = job.engine, r = job.r }
+             limit = MAX_ANSWER, engine = job.engine }
 end
 
 

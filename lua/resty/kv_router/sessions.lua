@@ -9,11 +9,16 @@
 -- known by a key that has the zone's name: zones may share a dictionary.
 
 
+local decode = require "cjson.safe".decode
+local policies = require "resty.kv_router.policy"
+
 local ngx = ngx
 local md5_bin = ngx.md5_bin
 local ngx_now = ngx.now
 local setmetatable = setmetatable
 local shared = ngx.shared
+local tostring = tostring
+local type = type
 
 
 local _M = {}
@@ -137,6 +142,70 @@ function _M:find(key, candidates)
     end
 
     return nil
+end
+
+
+-- ---- for policies -----------------------------------------------------------
+
+-- The key of the request's session, or nil.
+function _M.key_of(ctx, header, field)
+    local request = ctx.request
+    local id = header ~= "" and request.headers[header]
+
+    if id and id ~= "" then
+        return _M.key(ctx.zone, id)
+    end
+
+    local text = field ~= "" and request.fields[field]
+
+    if not text then
+        return nil
+    end
+
+    id = decode(text)
+
+    if type(id) == "number" then
+        return _M.key(ctx.zone, tostring(id))
+    end
+
+    return type(id) == "string" and id ~= "" and _M.key(ctx.zone, id) or nil
+end
+
+
+-- After a retry the session is where it was served.  policy: one with sessions,
+-- of this module, and conf, its settings header and field.
+function _M.moved(policy, ctx, outcome)
+    if ctx and outcome.tries > 1 then
+        local key = _M.key_of(ctx, policy.conf.header, policy.conf.field)
+        local candidates = ctx.candidates
+
+        for i = 1, key and #candidates or 0 do
+            if candidates[i].holder == outcome.holder then
+                policy.sessions:set(key, _M.number(candidates[i]))
+            end
+        end
+    end
+end
+
+
+-- What a policy of that name with the settings next, next_conf, dict, ttl and
+-- entries is made of: the next policy, and sessions; or nil and a sentence.
+function _M.beside(conf, name)
+    local next, err = policies.load(conf.next, conf.next_conf)
+    if not next then
+        return nil, err
+    end
+
+    if next.policy.roles then
+        return nil, '"next": a policy of pairs is asked first: give ' .. name
+                    .. ' as its "decode"'
+    end
+
+    local kept
+
+    kept, err = _M.new(conf.dict, conf.ttl, conf.entries)
+
+    return kept and next, kept or err
 end
 
 

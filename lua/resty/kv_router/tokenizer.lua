@@ -9,38 +9,64 @@
 --     remote    POST /tokenize with what the engine takes of the body
 --
 -- Which of them an engine has is found by the router's own probe; what is asked,
--- and what an answer says, C knows (resty.kv_router.questions).  One engine is
--- asked for a text, within one budget; equal questions at the same time are asked
--- once; answers are kept per nginx process.  What fails, fails softly: the
--- request is routed by load.
+-- and what an answer says, C knows.  One engine is asked for a text, within one
+-- budget; equal questions at the same time are asked once; answers are kept per
+-- nginx process.  What fails, fails softly: the request is routed by load.
 
 
+local ffi = require "ffi"
 local engines = require "resty.kv_router.engines"
 local held = require "resty.kv_router.held"
 local http = require "resty.kv_router.http"
-local least = require "resty.kv_router.policy.least_loaded".least
+local least = require "resty.kv_router.order".least
 local lib = require "resty.kv_router.ffi"
 local new_semaphore = require "ngx.semaphore".new
-local questions = require "resty.kv_router.questions"
-local trust = require "resty.kv_router.trust"
 
+local C = ffi.C
 local BY = engines.BY
 local QUESTION = engines.QUESTION
 local RUNGS = engines.RUNGS
 local WHY = lib.WHY
+local copy = ffi.copy
 local count = engines.question
+local ffi_new = ffi.new
+local ffi_string = ffi.string
 local find = string.find
 local ipairs = ipairs
 local new_socket = ngx.socket.tcp
 local pcall = pcall
 local setmetatable = setmetatable
 local sub = string.sub
+local tonumber = tonumber
 local tostring = tostring
+
+
+ffi.cdef [[
+int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
+    uint32_t ask, uint32_t engine, const char **path, const char **body,
+    size_t *len, const char **field, char **err);
+int ngx_http_kv_router_ffi_answer_ids(void *zone, const char *text, size_t len,
+    const uint32_t **ids, size_t *n, char **err);
+uint32_t ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
+    uint32_t always);
+int ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
+    const uint32_t *tokens, size_t ntokens);
+]]
 
 
 local _M = {}
 local mt = { __index = _M }
 
+
+local OK = 0
+local DECLINED = -5
+
+-- kvr_ask_t of src/: POST <path>/render and POST /tokenize
+local ASKS = { render = 0, remote = 1 }
+
+-- NGX_HTTP_KV_ROUTER_TRUST_... of the module's header: what the ids of the
+-- zone's model are good for.  1: they are looked for in the engine's events.
+local NOTHING, BELIEVED = 0, 2
 
 local TRIES = 2                  -- the second if no connection is accepted
 local MAX_BODY = 8 * 2^20        -- bytes; more is not worth asking for
@@ -66,10 +92,6 @@ local SETTINGS = {
     remote = { "remote" },
     ["local"] = {},
 }
-
-
--- The ways of asking, of resty.kv_router.questions.
-local ASKS = { render = questions.RENDER, remote = questions.REMOTE }
 
 
 -- ---- what was asked before --------------------------------------------------
@@ -178,6 +200,61 @@ local function begin(r, key, address, deadline)
 end
 
 
+-- ---- questions and answers ---------------------------------------------------
+
+-- For all requests of this process, as in resty.kv_router.ffi.
+
+local text_out = ffi_new("const char *[3]")
+local ids_out = ffi_new("const uint32_t *[1]")
+local len_out = ffi_new("size_t[1]")
+local err_out = ffi_new("char *[1]")
+
+
+-- The body of a question about the request r, of which lib.prompt() has found
+-- the form.  rung: "render" or "remote"; engine: the kind of the engine, a
+-- candidate's engine_id.  Returns the body, a string, and the path.  Or nil and
+-- the name of a field of the body because of which the answer would be of other
+-- tokens; nil alone: there is nothing to ask in this way; nil, nil and a
+-- sentence: it failed.
+local function question_of(r, zone, rung, engine)
+    local rc = C.ngx_http_kv_router_ffi_question_body(r, zone,
+                   ASKS[rung], engine, text_out, text_out + 1, len_out,
+                   text_out + 2, err_out)
+
+    if rc == OK then
+        return ffi_string(text_out[1], len_out[0]), ffi_string(text_out[0])
+    end
+
+    if rc ~= DECLINED then
+        return nil, nil, ffi_string(err_out[0])
+    end
+
+    if text_out[2] == nil then
+        return nil
+    end
+
+    return nil, ffi_string(text_out[2])
+end
+
+
+-- The token ids in an engine's answer, a string: a uint32_t array and its
+-- length; or nil and a sentence.
+local function ids_of(zone, answer)
+    local rc = C.ngx_http_kv_router_ffi_answer_ids(zone, answer, #answer,
+                                                   ids_out, len_out, err_out)
+    if rc ~= OK then
+        return nil, ffi_string(err_out[0])
+    end
+
+    local n = tonumber(len_out[0])
+    local ids = ffi_new("uint32_t[?]", n)
+
+    copy(ids, ids_out[0], n * 4)
+
+    return ids, n
+end
+
+
 -- ---- asking -----------------------------------------------------------------
 
 -- setting: "auto", "local", "render" or "remote"; timeout: seconds that a text
@@ -210,7 +287,8 @@ end
 
 -- The rung for a form, and the candidates that have it and no MAX_OF_ENGINE
 -- questions, the least loaded first, TRIES at most: tables with address and
--- holder, all of the kind named engine.  nil and one of WHY when there is none.
+-- holder, all of one engine_id, which is engine.  nil and one of WHY when there
+-- is none.
 local function choose(self, job)
     local found = job.found
     local why = WHY.NO_RUNG
@@ -234,13 +312,13 @@ local function choose(self, job)
 
         if #able > 0 then
             local list, k = least(able, found.block_size, TRIES, job.random)
-            local chosen = { engine = able[list[0]].engine }
+            local chosen = { engine = able[list[0]].engine_id }
 
             -- copied, as what follows yields
             for i = 0, k - 1 do
                 local c = able[list[i]]
 
-                if c.engine == chosen.engine then
+                if c.engine_id == chosen.engine then
                     chosen[#chosen + 1] = { address = c.address,
                                             holder = c.holder }
                 end
@@ -268,7 +346,7 @@ end
 -- accepted.  Returns the answer, or nil, one of WHY and a sentence.
 local function ask(q, job, chosen, path, question)
     local opts = { timeout = 3.6e6, deadline = q.deadline, limit = MAX_ANSWER,
-                   engine = job.engine, r = job.r }
+                   engine = job.engine }
     local err, why
 
     for i, c in ipairs(chosen) do
@@ -311,7 +389,7 @@ local function answered(q, job, chosen, path, question)
         return nil, why, err
     end
 
-    local tokens, n = questions.ids(job.zone, answer)
+    local tokens, n = ids_of(job.zone, answer)
 
     if not tokens then
         return nil, WHY.TOKENIZER, q.address .. ": " .. n
@@ -410,22 +488,24 @@ end
 -- The ids of the zone's model, if they may be used: an entry; or nil, one of
 -- WHY, and true: no other rung is to be asked.
 local function by_model(self, job)
-    local state = trust.of(job, self.explicit)
+    local state = C.ngx_http_kv_router_ffi_trust(job.r, job.zone,
+                                                 self.explicit and 1 or 0)
 
-    if not state then
+    if state == NOTHING then
         return nil, WHY.UNPROVEN
     end
 
     local entry, why = self.model:tokenize(job, self.timeout
                                                 and self.timeout / 1e6)
 
-    if state == trust.BELIEVED then
+    if state == BELIEVED then
         -- what the model refuses the engine will refuse itself
         return entry, why, self.explicit or why == WHY.RAISED
     end
 
     if entry then
-        trust.shadow(job, entry)
+        C.ngx_http_kv_router_ffi_shadow(job.r, job.zone, entry.tokens,
+                                        entry.n)
         entry.drop()
     end
 
@@ -462,8 +542,8 @@ function _M:tokenize(job)
         return nil, chosen == WHY.NO_RUNG and passed or chosen
     end
 
-    local question, path, err = questions.body(job.r, job.zone, ASKS[rung],
-                                               chosen.engine)
+    local question, path, err = question_of(job.r, job.zone, rung,
+                                             chosen.engine)
 
     if err then
         return nil, WHY.TOKENIZER, err

@@ -245,21 +245,9 @@ function _M.new(conf)
         return nil, err
     end
 
-    local next, kept
-
-    next, err = policy.load(complete.next, complete.next_conf)
+    local next, kept = sessions.beside(complete, "agent")
     if not next then
-        return nil, err
-    end
-
-    if next.policy.roles then
-        return nil, '"next": a policy of pairs is asked first: give agent as '
-                    .. 'its "decode"'
-    end
-
-    kept, err = sessions.new(complete.dict, complete.ttl, complete.entries)
-    if not kept then
-        return nil, err
+        return nil, kept
     end
 
     return setmetatable({ conf = complete, next = next, sessions = kept,

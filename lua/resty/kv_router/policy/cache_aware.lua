@@ -29,7 +29,6 @@ local least_loaded = require "resty.kv_router.policy.least_loaded"
 
 local costs = order.costs
 local huge = math.huge
-local least = least_loaded.least
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -124,7 +123,7 @@ function _M:pick(ctx)
     local why = refused(self.conf, ctx)
 
     if why then
-        local list, k = least(candidates, ctx.block_size, ctx.wanted,
+        local list, k = order.least(candidates, ctx.block_size, ctx.wanted,
                               ctx.random)
 
         return list, k, why

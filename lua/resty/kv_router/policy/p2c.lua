@@ -7,7 +7,7 @@
 
 local checked = require "resty.kv_router.conf".check
 local ffi = require "ffi"
-local load_of = require "resty.kv_router.policy.least_loaded".load
+local load_of = require "resty.kv_router.order".load
 
 local floor = math.floor
 local setmetatable = setmetatable

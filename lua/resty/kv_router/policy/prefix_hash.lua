@@ -29,7 +29,7 @@
 local bit = require "bit"
 local checked = require "resty.kv_router.conf".check
 local ffi = require "ffi"
-local least = require "resty.kv_router.policy.least_loaded".least
+local least = require "resty.kv_router.order".least
 local order = require "resty.kv_router.order"
 
 local bxor = bit.bxor

@@ -28,16 +28,12 @@
 
 
 local checked = require "resty.kv_router.conf".check
-local decode = require "cjson.safe".decode
 local policy = require "resty.kv_router.policy"
 local sessions = require "resty.kv_router.sessions"
 
-local key_for = sessions.key
 local max = math.max
 local number_of = sessions.number
 local setmetatable = setmetatable
-local tostring = tostring
-local type = type
 
 
 local _M = { name = "session" }
@@ -64,49 +60,12 @@ function _M.new(conf)
         return nil, err
     end
 
-    local next, kept
-
-    next, err = policy.load(complete.next, complete.next_conf)
+    local next, kept = sessions.beside(complete, "session")
     if not next then
-        return nil, err
-    end
-
-    if next.policy.roles then
-        return nil, '"next": a policy of pairs is asked first: give session as '
-                    .. 'its "decode"'
-    end
-
-    kept, err = sessions.new(complete.dict, complete.ttl, complete.entries)
-    if not kept then
-        return nil, err
+        return nil, kept
     end
 
     return setmetatable({ conf = complete, next = next, sessions = kept }, mt)
-end
-
-
--- The key of the request's session, or nil.
-function _M.key_of(ctx, header, field)
-    local request = ctx.request
-    local id = header ~= "" and request.headers[header]
-
-    if id and id ~= "" then
-        return key_for(ctx.zone, id)
-    end
-
-    local text = field ~= "" and request.fields[field]
-
-    if not text then
-        return nil
-    end
-
-    id = decode(text)
-
-    if type(id) == "number" then
-        return key_for(ctx.zone, tostring(id))
-    end
-
-    return type(id) == "string" and id ~= "" and key_for(ctx.zone, id) or nil
 end
 
 
@@ -123,7 +82,7 @@ end
 function _M:pick(ctx)
     local conf = self.conf
     local next = self.next
-    local key = _M.key_of(ctx, conf.header, conf.field)
+    local key = sessions.key_of(ctx, conf.header, conf.field)
 
     if not key then
         return next:pick(ctx)
@@ -156,25 +115,10 @@ function _M:explain(ctx)
 end
 
 
--- After a retry the session is where it was served.
-function _M:moved(ctx, outcome)
-    if ctx and outcome.tries > 1 then
-        local key = _M.key_of(ctx, self.conf.header, self.conf.field)
-        local candidates = ctx.candidates
-
-        for i = 1, key and #candidates or 0 do
-            if candidates[i].holder == outcome.holder then
-                self.sessions:set(key, number_of(candidates[i]))
-            end
-        end
-    end
-end
-
-
 function _M:done(ctx, outcome)
     local next = self.next
 
-    self:moved(ctx, outcome)
+    sessions.moved(self, ctx, outcome)
 
     if next.done then
         next.done(next.policy, ctx, outcome)

@@ -32,7 +32,6 @@
 local checked = require "resty.kv_router.conf".check
 local discounts = require "resty.kv_router.discounts"
 local find = string.find
-local key_of = require "resty.kv_router.policy.session".key_of
 local order = require "resty.kv_router.order"
 local sessions = require "resty.kv_router.sessions"
 
@@ -43,7 +42,6 @@ local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
-local moved = require "resty.kv_router.policy.session".moved
 local number_of = sessions.number
 local setmetatable = setmetatable
 
@@ -103,7 +101,7 @@ function _M.new(conf)
 
     -- done() costs, and is for sessions alone
     return setmetatable({ conf = complete, scorers = scorers,
-                          sessions = kept, done = kept and moved }, mt)
+                          sessions = kept, done = kept and sessions.moved }, mt)
 end
 
 
@@ -256,7 +254,7 @@ local function fill(self, ctx, cost)
     end
 
     if self.sessions then
-        key = key_of(ctx, self.conf.header, self.conf.field)
+        key = sessions.key_of(ctx, self.conf.header, self.conf.field)
         at = key and self.sessions:find(key, candidates)
 
         if at then
