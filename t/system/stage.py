@@ -44,24 +44,26 @@ PROCESSES = int(os.environ.get("KVR_PROCESSES", "2"))   # of nginx
 PATIENCE = WAIT_SECONDS         # that anything may take: more is a hang
 TAIL_LINES = 60
 # what makes requests no error: engines, relays and what these publish
-SPOILT = (r'\[error\] .*kv_router zone "\w+": (worker "[^"]+"(:| is down| finds'
-          r"| has| stored| was not probed)|messages? of worker|registration of"
+SPOILT = (r'\[error\] .*kv_router zone "\w+": (worker "[^"]+"(:| is down| has'
+          r"| often has| stored| was not probed)|messages? of worker|registration of"
           r" worker|no event of worker|nothing was heard of|process"
           r" \d+ hangs)")
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 # a location's: its answers have what was decided, for decision()
 DECIDED = ('add_header x-decided "$kv_router_worker $kv_router_rank '
            "$kv_router_overlap_blocks $kv_router_confidence "
-           '$kv_router_tokens_by $kv_router_reason" always;')
+           '$kv_router_tokens_by $kv_router_prompt_blocks '
+           '$kv_router_reason" always;')
 
 
 def decision(header):
     """What was decided, by an answer's header; None: nothing was."""
-    worker, rank, overlap, confidence, rung, reason = (header or " " * 5
-                                                       ).split(" ", 5)
+    worker, rank, overlap, confidence, rung, blocks, reason = (
+        header or " " * 6).split(" ", 6)
     return worker and {"worker": worker, "rank": int(rank),
                        "overlap": int(overlap), "confidence": confidence,
-                       "tokens_by": rung, "reason": reason} or None
+                       "tokens_by": rung, "blocks": int(blocks or 0),
+                       "reason": reason} or None
 
 
 class Stage:

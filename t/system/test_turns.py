@@ -40,8 +40,8 @@ class TurnStage(EchoStage):
         path = self.directory / "nginx.conf"
         conf = path.read_text()
         for old, new in (
-                ("explain = true,", "explain = true, tokenizer = "
-                 f'"{self.tokenizer}", tokenizer_timeout = {PATIENCE},'),
+                ('tokenizer = "auto",', f'tokenizer = "{self.tokenizer}", '
+                 f"tokenizer_timeout = {PATIENCE},"),
                 ("    kv_router_redis ", f"    kv_router_model  main {folder} "
                  "engine=vllm turns=4m;\n    kv_router_redis ")):
             assert conf.count(old) == 1, conf
