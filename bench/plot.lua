@@ -2,12 +2,12 @@
 --
 --     LUA_PATH='lua/?.lua;;' luajit bench/plot.lua < plot.json > plot.svg
 --
--- plot.json: [ name of a function of resty.kv_router.simulate.plot, its
+-- plot.json: [ name of a function of resty.kv_router.tools.simulate.plot, its
 -- arguments ... ].
 
 
 local decode = require("cjson").decode
-local plot = require "resty.kv_router.simulate.plot"
+local plot = require "resty.kv_router.tools.simulate.plot"
 
 local asked = decode(io.read("*a"))
 

@@ -462,7 +462,7 @@ kv_router: the field "tool_choice" of the body changes what the engine reads, ro
             local loaded = package.loaded
 
             -- a minute is over at once
-            require("resty.kv_router.log").MINUTE = 0
+            require("resty.kv_router.request.log").MINUTE = 0
             loaded.mute = loaded.mute
                           or require("resty.kv_router").new("main", {
                                  tokenizer = "none" })

@@ -17,24 +17,24 @@
 -- Policies: resty.kv_router.policy.  The index: resty.kv_router.index.
 
 
-local admission = require "resty.kv_router.admission"
+local admission = require "resty.kv_router.request.admission"
 local balancer = require "ngx.balancer"
-local checked = require "resty.kv_router.conf".check
-local engines = require "resty.kv_router.engines"
-local explain = require "resty.kv_router.explain"
+local checked = require "resty.kv_router.request.conf".check
+local engines = require "resty.kv_router.tokens.engines"
+local explain = require "resty.kv_router.request.explain"
 local get_request = require "resty.core.base".get_request
 local index = require "resty.kv_router.index"
 local lib = require "resty.kv_router.ffi"
-local limited = require "resty.kv_router.log".limited
-local log = require "resty.kv_router.log"
-local model = require "resty.kv_router.model"
-local lora_of = require "resty.kv_router.input".lora
-local new_random = require "resty.kv_router.random".new
-local new_request = require "resty.kv_router.request".new
+local limited = require "resty.kv_router.request.log".limited
+local log = require "resty.kv_router.request.log"
+local model = require "resty.kv_router.tokens.model"
+local lora_of = require "resty.kv_router.request.input".lora
+local new_random = require "resty.kv_router.request.random".new
+local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
-local prefill = require "resty.kv_router.prefill"
-local times = require "resty.kv_router.times"
-local tokenizer = require "resty.kv_router.tokenizer"
+local prefill = require "resty.kv_router.tokens.prefill"
+local times = require "resty.kv_router.tokens.times"
+local tokenizer = require "resty.kv_router.tokens.tokenizer"
 
 local ERR = ngx.ERR
 local INFO = ngx.INFO
@@ -56,7 +56,7 @@ local peer = lib.peer
 local pid = ngx.worker.pid
 local print = ngx.print
 local prompt = lib.prompt
-local read_body = require("resty.kv_router.body").read
+local read_body = require("resty.kv_router.request.body").read
 local reserve = lib.reserve
 local reserved = lib.reserved
 local set_current_peer = balancer.set_current_peer

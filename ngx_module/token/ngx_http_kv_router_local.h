@@ -59,7 +59,7 @@ ngx_int_t ngx_http_kv_router_resumed(ngx_http_request_t *r,
 
 
 /*
- * ---- for Lua: resty.kv_router.model_ffi declares the same ----------------
+ * ---- for Lua: resty.kv_router.tokens.model_ffi declares the same -----------
  */
 
 /*

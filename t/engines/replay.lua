@@ -12,8 +12,8 @@
 
 local decode = require "cjson".decode
 local ffi = require "ffi"
-local new_cache = require "resty.kv_router.simulate.vllm_cache".new
-local new_engine = require "resty.kv_router.simulate.engine".new
+local new_cache = require "resty.kv_router.tools.simulate.vllm_cache".new
+local new_engine = require "resty.kv_router.tools.simulate.engine".new
 
 local clients, blocks, size = tonumber(arg[1]), tonumber(arg[2]),
                               tonumber(arg[3])

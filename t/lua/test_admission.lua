@@ -1,9 +1,9 @@
--- resty.kv_router.admission: who waits, in what order, and for how long.
+-- resty.kv_router.request.admission: who waits, in what order, and for how long.
 
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
-local admission = require "resty.kv_router.admission"
+local admission = require "resty.kv_router.request.admission"
 
 local is, ok = tap.is, tap.ok
 

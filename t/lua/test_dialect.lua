@@ -7,7 +7,7 @@ local jinja = require "lib.jinja"
 local bit = require "bit"
 local value = require "resty.kv_router.template.value"
 local template = require "resty.kv_router.template"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 
 local is, ok = tap.is, tap.ok
 

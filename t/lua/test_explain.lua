@@ -4,7 +4,7 @@
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
-local explain = require "resty.kv_router.explain"
+local explain = require "resty.kv_router.request.explain"
 local kv = require "resty.kv_router"
 local policy = require "resty.kv_router.policy"
 
@@ -134,7 +134,7 @@ do
     pick(loaded, true, "s")
 
     local kept = loaded.policy.sessions
-    local key = require("resty.kv_router.sessions").key("main", "s")
+    local key = require("resty.kv_router.request.sessions").key("main", "s")
 
     is(kept:get(key), nil, name .. ": no session of what is explained")
     pick(loaded, nil, "s")
@@ -152,9 +152,9 @@ local function asked(method, uri)
     fake.ngx.req.get_method = function() return method end
     fake.vars.uri = uri
 
-    package.loaded["resty.kv_router.explain"] = nil
+    package.loaded["resty.kv_router.request.explain"] = nil
 
-    return require("resty.kv_router.explain").asked()
+    return require("resty.kv_router.request.explain").asked()
 end
 
 is(asked("POST", "/kv/route"), true, "POST /kv/route is for the policy")

@@ -5,7 +5,7 @@
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
-local engines = require "resty.kv_router.engines"
+local engines = require "resty.kv_router.tokens.engines"
 local lib = require "resty.kv_router.ffi"
 local prefixes = require "resty.kv_router.prefix_ffi"
 
@@ -106,8 +106,9 @@ local function door(room, name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("module", "ffi", lib.VERSION, 8, { "ffi", "body", "engines", "tokenizer",
-                              "held", "times", "log" })
+door("module", "ffi", lib.VERSION, 8, {
+    "ffi", "request/body", "request/log", "tokens/engines", "tokens/held",
+    "tokens/times", "tokens/tokenizer" })
 door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 

@@ -9,8 +9,8 @@ local tape = require "resty.kv_router.template.tape"
 local template = require "resty.kv_router.template"
 local fake = require "lib.fake"
 local growth = require "lib.growth"
-local http = require "resty.kv_router.http"
-local json = require "resty.kv_router.json"
+local http = require "resty.kv_router.tokens.http"
+local json = require "resty.kv_router.tokens.json"
 local policy = require "resty.kv_router.policy"
 local sock = require "lib.sock"
 
@@ -336,7 +336,7 @@ local WHOLE = {
 local text = template.text(64 * 2^20)
 local served                     -- bodies of which a text was made
 
--- As resty.kv_router.model does it.
+-- As resty.kv_router.tokens.model does it.
 local function read(dialect, given, raw)
     local body = tape.decode(raw)
     local vars = body ~= nil and dialect.prepare(body, given)

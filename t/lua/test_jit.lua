@@ -42,7 +42,7 @@ local fake = require "lib.fake"
 require("resty.kv_router.ffi").now_us = function() return 0 end
 
 local policy = require "resty.kv_router.policy"
-local random = require "resty.kv_router.random"
+local random = require "resty.kv_router.request.random"
 local vmdef = require "jit.vmdef"
 
 package.path = package.path .. ";conf/?.lua"

@@ -4,7 +4,7 @@
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local kv_cost = require "resty.kv_router.policy.kv_cost"
-local order = require "resty.kv_router.order"
+local order = require "resty.kv_router.request.order"
 
 local ctx, is, near = fake.ctx, tap.is, tap.near
 

@@ -11,12 +11,12 @@ local ffi = require "ffi"
 -- kept: a library that is collected is unloaded
 local kvr = ffi.load("kvr", true)
 
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 host.install(function() end)
 
 local compile = require("resty.kv_router.template").compile
-local lib = require "resty.kv_router.model_ffi"
+local lib = require "resty.kv_router.tokens.model_ffi"
 local tap = require "lib.tap"
 
 local is, note, ok = tap.is, tap.note, tap.ok

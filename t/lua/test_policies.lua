@@ -4,8 +4,8 @@
 local tap = require "lib.tap"
 local testing = require "resty.kv_router.testing"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
-local order = require "resty.kv_router.order"
-local random = require "resty.kv_router.random"
+local order = require "resty.kv_router.request.order"
+local random = require "resty.kv_router.request.random"
 local round_robin = require "resty.kv_router.policy.round_robin"
 
 local ctx, is = testing.ctx, tap.is

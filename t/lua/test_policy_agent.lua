@@ -212,7 +212,7 @@ end
 
 local md5_bin = ngx.md5_bin
 
-package.loaded["resty.kv_router.sessions"] = nil
+package.loaded["resty.kv_router.request.sessions"] = nil
 package.loaded["resty.kv_router.policy.agent"] = nil
 fake.ngx.md5_bin = function(s) return "md5 of " .. ngx.crc32_long(s) end
 loaded = new()

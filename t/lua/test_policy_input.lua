@@ -8,7 +8,7 @@ local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
 local policy = require "resty.kv_router.policy"
-local random = require "resty.kv_router.random"
+local random = require "resty.kv_router.request.random"
 
 local ROUNDS = 400
 

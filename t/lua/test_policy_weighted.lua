@@ -4,7 +4,7 @@
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local policy = require "resty.kv_router.policy"
-local order = require "resty.kv_router.order"
+local order = require "resty.kv_router.request.order"
 
 local is, near = tap.is, tap.near
 

@@ -6,11 +6,11 @@ local fake = require "lib.fake"
 local sock = require "lib.sock"
 local decode = require "cjson".decode
 local ffi = require "ffi"
-local json = require "resty.kv_router.json"
+local json = require "resty.kv_router.tokens.json"
 local lib = require "resty.kv_router.ffi"
-local engines = require "resty.kv_router.engines"
-local prefill = require "resty.kv_router.prefill"
-local random = require "resty.kv_router.random"
+local engines = require "resty.kv_router.tokens.engines"
+local prefill = require "resty.kv_router.tokens.prefill"
+local random = require "resty.kv_router.request.random"
 
 local FAILED = lib.FAILED
 local has, is = tap.has, tap.is

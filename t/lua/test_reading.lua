@@ -8,7 +8,7 @@ local tap = require "lib.tap"
 local jinja = require "lib.jinja"
 local fuel = require "resty.kv_router.template.fuel"
 local tape = require "resty.kv_router.template.tape"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 
 local is, ok, note = tap.is, tap.ok, tap.note
 local format, rep = string.format, string.rep

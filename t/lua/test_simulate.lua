@@ -1,7 +1,7 @@
 -- kv-simulate's parts: caches, engine, index, a whole run.
 
 
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 local clock = { now = 0 }
 
@@ -9,17 +9,17 @@ host.install(function() end, function() return clock.now end)
 
 local ffi = require "ffi"
 local tap = require "lib.tap"
-local ceiling = require "resty.kv_router.simulate.ceiling"
-local figures = require "resty.kv_router.simulate.figures"
-local index = require "resty.kv_router.simulate.index"
-local new_engine = require "resty.kv_router.simulate.engine".new
-local new_random = require "resty.kv_router.random".new
-local new_stream = require "resty.kv_router.simulate.stream".new
-local plot = require "resty.kv_router.simulate.plot"
-local sensitivity = require "resty.kv_router.simulate.sensitivity"
-local sglang = require "resty.kv_router.simulate.sglang_cache"
-local vllm = require "resty.kv_router.simulate.vllm_cache"
-local workload = require "resty.kv_router.simulate.workload"
+local ceiling = require "resty.kv_router.tools.simulate.ceiling"
+local figures = require "resty.kv_router.tools.simulate.figures"
+local index = require "resty.kv_router.tools.simulate.index"
+local new_engine = require "resty.kv_router.tools.simulate.engine".new
+local new_random = require "resty.kv_router.request.random".new
+local new_stream = require "resty.kv_router.tools.simulate.stream".new
+local plot = require "resty.kv_router.tools.simulate.plot"
+local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local sglang = require "resty.kv_router.tools.simulate.sglang_cache"
+local vllm = require "resty.kv_router.tools.simulate.vllm_cache"
+local workload = require "resty.kv_router.tools.simulate.workload"
 
 local is, near, ok = tap.is, tap.near, tap.ok
 
@@ -41,7 +41,7 @@ local function plain(name)
     return text
 end
 
-local declared = plain("lua/resty/kv_router/simulate/index.lua")
+local declared = plain("lua/resty/kv_router/tools/simulate/index.lua")
 local found = 0
 
 for prototype in plain("simulate/kvr_simulate.h")
@@ -359,7 +359,7 @@ for _, module in pairs { vllm, sglang } do
     end
 end
 
-local world = require "resty.kv_router.simulate.world"
+local world = require "resty.kv_router.tools.simulate.world"
 local least = require "resty.kv_router.policy.least_loaded"
 
 local function run(options)

@@ -25,7 +25,7 @@ do
     headers = headers .. plain(assert(jinja.read("src/" .. name)))
 end
 
-local lua = assert(jinja.read("lua/resty/kv_router/text_ffi.lua"))
+local lua = assert(jinja.read("lua/resty/kv_router/tokens/text_ffi.lua"))
 local declared = plain(lua:match("ffi%.cdef %[%[(.-)%]%]"))
 local functions, structures = 0, 0
 

@@ -5,13 +5,13 @@
 local tap = require "lib.tap"
 local fake = require "lib.fake"
 local ffi = require "ffi"
-local engines = require "resty.kv_router.engines"
-local http = require "resty.kv_router.http"
-local json = require "resty.kv_router.json"
-local random = require "resty.kv_router.random"
-local request = require "resty.kv_router.request"
+local engines = require "resty.kv_router.tokens.engines"
+local http = require "resty.kv_router.tokens.http"
+local json = require "resty.kv_router.tokens.json"
+local random = require "resty.kv_router.request.random"
+local request = require "resty.kv_router.request.request"
 local sock = require "lib.sock"
-local tokenizer = require "resty.kv_router.tokenizer"
+local tokenizer = require "resty.kv_router.tokens.tokenizer"
 local lib = require "resty.kv_router.ffi"
 
 local QUESTION, WHY = engines.QUESTION, lib.WHY
@@ -163,7 +163,7 @@ local counting = setmetatable({
     end,
 }, { __index = string })
 
-local load_json = loadfile(package.searchpath("resty.kv_router.json",
+local load_json = loadfile(package.searchpath("resty.kv_router.tokens.json",
                                               package.path))
 
 setfenv(load_json, setmetatable({ string = counting }, { __index = _G }))

@@ -18,7 +18,7 @@ local kvr = require "ffi".load(here .. "/build/libkvr.so", true)
 
 local template = require "resty.kv_router.template"
 local tape = require "resty.kv_router.template.tape"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local NONE = value.NONE

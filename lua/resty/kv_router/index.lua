@@ -18,9 +18,9 @@
 
 local decode = require "cjson.safe".decode
 local ffi = require "ffi"
-local input = require "resty.kv_router.input"
+local input = require "resty.kv_router.request.input"
 local lib = require "resty.kv_router.ffi"
-local matches = require "resty.kv_router.matches"
+local matches = require "resty.kv_router.request.matches"
 
 local copy = ffi.copy
 local setmetatable = setmetatable
@@ -178,7 +178,7 @@ end
 -- opts: { lora_name, lora_id, cache_salt, n, early_exit }.  lora_id counts where
 -- lora_name is nil: the number of a LoRA whose events have no name.  early_exit
 -- allows an answer below the exact one where a single holder is left: less to
--- look at.  Returns resty.kv_router.matches.
+-- look at.  Returns resty.kv_router.request.matches.
 function _M:find_matches(tokens, opts)
     local locals, n, ntokens = hash(self, "find_matches", tokens, opts, false)
     if not locals then

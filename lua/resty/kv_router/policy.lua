@@ -87,9 +87,9 @@
 --                               each of the prompt's blocks; nil: none,
 --                               as for a text at workers without events
 --     ctx.best                  the largest device of all candidates
---     ctx.matches               the overlaps again, as resty.kv_router.matches,
+--     ctx.matches               the overlaps again, as request/matches.lua has them,
 --                               with the frequencies of the zone's blocks
---     ctx.request               read lazily: resty.kv_router.request
+--     ctx.request               read lazily: resty.kv_router.request.request
 --     ctx.random()              a number in [0, 1)
 --     ctx.now                   seconds, monotonic, the clock of age
 --     ctx.zone                  the name of the zone
@@ -120,7 +120,7 @@
 --     prefill                   candidate numbers, the best first: one of these
 --                               workers computes the prompt for the chosen one.
 --                               protocol ("vllm" or "sglang") says how, see
---                               resty.kv_router.prefill; further fields are
+--                               tokens/prefill.lua; further fields are
 --                               settings of that
 --
 -- An error, or an answer that is none of these, is logged once per kind with
@@ -146,11 +146,11 @@
 
 
 local ffi = require "ffi"
-local least = require "resty.kv_router.order".least
+local least = require "resty.kv_router.request.order".least
 local lib = require "resty.kv_router.ffi"
-local log = require "resty.kv_router.log"
-local matches = require "resty.kv_router.matches"
-local suggest = require "resty.kv_router.suggest"
+local log = require "resty.kv_router.request.log"
+local matches = require "resty.kv_router.request.matches"
+local suggest = require "resty.kv_router.request.suggest"
 
 local ERR = ngx.ERR
 local WARN = ngx.WARN

@@ -24,7 +24,7 @@
 
 local decode = require "cjson.safe".decode
 local ffi = require "ffi"
-local input = require "resty.kv_router.input"
+local input = require "resty.kv_router.request.input"
 local lib = require "resty.kv_router.prefix_ffi"
 
 local ffi_new = ffi.new

@@ -51,7 +51,7 @@ local generator = require "resty.kv_router.template.generator"
 local globals = require "resty.kv_router.template.globals"
 local methods = require "resty.kv_router.template.methods"
 local runtime = require "resty.kv_router.template.runtime"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local caught = value.caught

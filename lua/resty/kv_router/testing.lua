@@ -18,11 +18,11 @@
 --     assert(answer.worker == "w1" and answer.reason == "premium")
 --
 -- Where there is no table ngx, this module makes one for policies, as
--- resty.kv_router.host says: require it before the policy.  What it does has no
+-- resty.kv_router.tools.host says: require it before the policy.  What it does has no
 -- effect on other processes.
 
 
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 local error = error
 local pairs = pairs
@@ -52,7 +52,7 @@ if not rawget(_G, "ngx") then
 end
 
 
-local new_random = require "resty.kv_router.random".new
+local new_random = require "resty.kv_router.request.random".new
 local policy = require "resty.kv_router.policy"
 
 local SEED = 42

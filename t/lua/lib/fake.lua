@@ -4,7 +4,7 @@
 
 
 local ffi = require "ffi"
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 local error = error
 local setmetatable = setmetatable

@@ -9,7 +9,7 @@ local kvr = ffi.load("kvr", true)
 
 local tape = require "resty.kv_router.template.tape"
 local template = require "resty.kv_router.template"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 
 local assert = assert
 local io = io

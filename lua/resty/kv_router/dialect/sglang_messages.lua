@@ -9,7 +9,7 @@ local anthropic = require "resty.kv_router.dialect.anthropic"
 local chat = require "resty.kv_router.dialect.sglang_chat"
 local fields = require "resty.kv_router.dialect.fields"
 local options = require "resty.kv_router.dialect.options"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local tool_forms = require "resty.kv_router.dialect.tools"
 local value = require "resty.kv_router.template.value"
 

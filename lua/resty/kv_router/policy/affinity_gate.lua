@@ -32,9 +32,9 @@
 --                           default is of Qwen3-32B on two H100
 
 
-local checked = require "resty.kv_router.conf".check
-local discounts = require "resty.kv_router.discounts"
-local order = require "resty.kv_router.order"
+local checked = require "resty.kv_router.request.conf".check
+local discounts = require "resty.kv_router.request.discounts"
+local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
 local huge = math.huge

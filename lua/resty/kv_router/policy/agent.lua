@@ -43,13 +43,13 @@
 --                           those not used for longest go
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local decode = require "cjson.safe".decode
-local discounts = require "resty.kv_router.discounts"
-local json = require "resty.kv_router.json"
-local order = require "resty.kv_router.order"
+local discounts = require "resty.kv_router.request.discounts"
+local json = require "resty.kv_router.tokens.json"
+local order = require "resty.kv_router.request.order"
 local policy = require "resty.kv_router.policy"
-local sessions = require "resty.kv_router.sessions"
+local sessions = require "resty.kv_router.request.sessions"
 
 local costs = order.costs
 local crc32 = ngx.crc32_long

@@ -23,8 +23,8 @@
 --     balance_rel_threshold  1.5
 
 
-local checked = require "resty.kv_router.conf".check
-local order = require "resty.kv_router.order"
+local checked = require "resty.kv_router.request.conf".check
+local order = require "resty.kv_router.request.order"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 
 local costs = order.costs

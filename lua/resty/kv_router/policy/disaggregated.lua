@@ -19,7 +19,7 @@
 --                           sidecar, which is told the prefill worker in the
 --                           header x-prefiller-host-port
 --
--- resty.kv_router.prefill says how the first two are carried out.
+-- resty.kv_router.tokens.prefill says how the first two are carried out.
 --
 -- Settings:
 --
@@ -36,7 +36,7 @@
 --     bootstrap_ports             worker -> port, for those with another one
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local load = require "resty.kv_router.policy".load
 local new_subset = require "resty.kv_router.subset".new
 

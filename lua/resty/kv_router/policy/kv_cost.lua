@@ -84,11 +84,11 @@
 -- given and may return is told in resty.kv_router.policy.
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local ffi = require "ffi"
 local names = require "resty.kv_router.ffi".CONFIDENCES
 local usual = require "resty.kv_router.ffi".DISCOUNTS
-local order = require "resty.kv_router.order"
+local order = require "resty.kv_router.request.order"
 
 local ceil = math.ceil
 local costs = order.costs

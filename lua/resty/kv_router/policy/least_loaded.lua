@@ -6,8 +6,8 @@
 -- policy fails.  No settings.
 
 
-local checked = require "resty.kv_router.conf".check
-local order = require "resty.kv_router.order"
+local checked = require "resty.kv_router.request.conf".check
+local order = require "resty.kv_router.request.order"
 
 local load_of = order.load
 local setmetatable = setmetatable

@@ -19,9 +19,9 @@
 -- heeded.  No settings.
 
 
-local checked = require "resty.kv_router.conf".check
-local discounts = require "resty.kv_router.discounts"
-local order = require "resty.kv_router.order"
+local checked = require "resty.kv_router.request.conf".check
+local discounts = require "resty.kv_router.request.discounts"
+local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
 local listed = order.listed

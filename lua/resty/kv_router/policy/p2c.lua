@@ -5,9 +5,9 @@
 -- go to the same least loaded worker.  Knows nothing of caches.  No settings.
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local ffi = require "ffi"
-local load_of = require "resty.kv_router.order".load
+local load_of = require "resty.kv_router.request.order".load
 
 local floor = math.floor
 local setmetatable = setmetatable

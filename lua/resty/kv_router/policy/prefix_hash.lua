@@ -27,10 +27,10 @@
 
 
 local bit = require "bit"
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local ffi = require "ffi"
-local least = require "resty.kv_router.order".least
-local order = require "resty.kv_router.order"
+local least = require "resty.kv_router.request.order".least
+local order = require "resty.kv_router.request.order"
 
 local bxor = bit.bxor
 local byte = string.byte

@@ -4,7 +4,7 @@
 -- baseline that others are held against.  No settings.
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 
 local setmetatable = setmetatable
 

@@ -8,9 +8,9 @@
 -- the spread is even in the long run, not request by request.
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local ffi = require "ffi"
-local order = require "resty.kv_router.order"
+local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
 local ffi_new = ffi.new

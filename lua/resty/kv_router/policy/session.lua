@@ -27,9 +27,9 @@
 --                                 the worker (max_active=)
 
 
-local checked = require "resty.kv_router.conf".check
+local checked = require "resty.kv_router.request.conf".check
 local policy = require "resty.kv_router.policy"
-local sessions = require "resty.kv_router.sessions"
+local sessions = require "resty.kv_router.request.sessions"
 
 local max = math.max
 local number_of = sessions.number

@@ -29,11 +29,11 @@
 --              name
 
 
-local checked = require "resty.kv_router.conf".check
-local discounts = require "resty.kv_router.discounts"
+local checked = require "resty.kv_router.request.conf".check
+local discounts = require "resty.kv_router.request.discounts"
 local find = string.find
-local order = require "resty.kv_router.order"
-local sessions = require "resty.kv_router.sessions"
+local order = require "resty.kv_router.request.order"
+local sessions = require "resty.kv_router.request.sessions"
 
 local costs = order.costs
 local floor = math.floor

@@ -11,7 +11,7 @@
 -- nothing is bounded.
 
 
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local cpu_us = text_ffi.cpu_us

@@ -16,7 +16,7 @@
 -- unsupported, the construct and its line are named.
 
 
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local byte = string.byte

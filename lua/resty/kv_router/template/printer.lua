@@ -7,7 +7,7 @@
 local case = require "resty.kv_router.template.case"
 local fuel = require "resty.kv_router.template.fuel"
 local strings = require "resty.kv_router.template.strings"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local abs = math.abs

@@ -11,7 +11,7 @@ local operators = require "resty.kv_router.template.operators"
 local printer = require "resty.kv_router.template.printer"
 local strings = require "resty.kv_router.template.strings"
 local tests = require "resty.kv_router.template.tests"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local append = text_ffi.append

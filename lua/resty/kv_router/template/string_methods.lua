@@ -9,7 +9,7 @@ local fuel = require "resty.kv_router.template.fuel"
 local operators = require "resty.kv_router.template.operators"
 local printer = require "resty.kv_router.template.printer"
 local strings = require "resty.kv_router.template.strings"
-local text_ffi = require "resty.kv_router.text_ffi"
+local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
 local ascii = text_ffi.ascii

@@ -8,7 +8,7 @@
 --
 -- Loads the policy as resty.kv_router's new() does, and asks it as
 -- router:access() does, once for each of the contexts of
--- resty.kv_router.check_contexts.  Each step is named before it begins.
+-- resty.kv_router.tools.check_contexts.  Each step is named before it begins.
 --
 -- Nothing is compiled, so that a loop that never ends can be interrupted: such a
 -- step is ended after some seconds of processor time, with a traceback.  So is a
@@ -30,7 +30,7 @@ local INSTRUCTIONS = 100000      -- of LuaJIT, between two looks at these
 jit.off()
 
 local ffi = require "ffi"
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 local clock = os.clock
 local exit = os.exit
@@ -65,7 +65,7 @@ host.install(function(level, ...)
         said[i] = tostring(said[i])
     end
 
-    -- resty.kv_router.log begins its lines so; a policy's own lines do not
+    -- resty.kv_router.request.log begins its lines so; a policy's own lines do not
     if level == ngx.ERR and said[1] == "kv_router: " then
         errors = errors + 1
         said[1] = ""
@@ -74,8 +74,8 @@ host.install(function(level, ...)
     say("  " .. table.concat(said))
 end)
 
-local contexts = require "resty.kv_router.check_contexts"
-local costs = require "resty.kv_router.explain".costs
+local contexts = require "resty.kv_router.tools.check_contexts"
+local costs = require "resty.kv_router.request.explain".costs
 local lib = require "resty.kv_router.ffi"
 local policy = require "resty.kv_router.policy"
 

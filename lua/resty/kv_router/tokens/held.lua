@@ -16,7 +16,7 @@
 
 
 local ffi = require "ffi"
-require "resty.kv_router.body"   -- declares ngx_http_kv_router_sem_post_pt
+require "resty.kv_router.request.body"   -- declares ngx_http_kv_router_sem_post_pt
 
 local C = ffi.C
 local cast = ffi.cast

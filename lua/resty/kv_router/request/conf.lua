@@ -3,7 +3,7 @@
 -- Checks the tables of settings that people write.
 
 
-local among = require "resty.kv_router.suggest".among
+local among = require "resty.kv_router.request.suggest".among
 local concat = table.concat
 local ipairs = ipairs
 local pairs = pairs

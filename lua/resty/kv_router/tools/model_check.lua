@@ -31,11 +31,11 @@ if not ok then
     fail(USAGE, "libkvr can't be loaded: " .. tostring(err))
 end
 
-require("resty.kv_router.host").install(function() end)
+require("resty.kv_router.tools.host").install(function() end)
 
 local cjson = require "cjson"
-local lib = require "resty.kv_router.model_ffi"
-local model = require "resty.kv_router.model"
+local lib = require "resty.kv_router.tokens.model_ffi"
+local model = require "resty.kv_router.tokens.model"
 
 local found
 

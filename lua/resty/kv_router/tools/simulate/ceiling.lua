@@ -9,9 +9,9 @@
 
 
 local ffi = require "ffi"
-local new_cache = require "resty.kv_router.simulate.vllm_cache".new
-local prompts = require "resty.kv_router.simulate.prompts"
-local workload = require "resty.kv_router.simulate.workload"
+local new_cache = require "resty.kv_router.tools.simulate.vllm_cache".new
+local prompts = require "resty.kv_router.tools.simulate.prompts"
+local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor

@@ -4,10 +4,10 @@
 
 
 local ffi = require "ffi"
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 local lib = require "resty.kv_router.ffi"
-local new_random = require "resty.kv_router.random".new
-local new_request = require "resty.kv_router.request".new
+local new_random = require "resty.kv_router.request.random".new
+local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
 
 

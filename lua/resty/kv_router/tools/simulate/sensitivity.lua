@@ -17,7 +17,7 @@ local exp = math.exp
 local format = string.format
 local ipairs = ipairs
 local log = math.log
-local mean = require "resty.kv_router.simulate.figures".mean
+local mean = require "resty.kv_router.tools.simulate.figures".mean
 local pairs = pairs
 
 

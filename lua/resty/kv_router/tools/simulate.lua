@@ -7,7 +7,7 @@
 -- Exit status: 0, 1 when a run failed, 2 when it was called in a wrong way.
 
 
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 
 local clock = { now = 0 }        -- the virtual time of the present run
 
@@ -21,15 +21,15 @@ host.install(function(_, ...)
     io.stderr:write("  ", table.concat(said), "\n")
 end, function() return clock.now end)
 
-local ceiling = require "resty.kv_router.simulate.ceiling"
-local figures = require "resty.kv_router.simulate.figures"
-local index = require "resty.kv_router.simulate.index"
+local ceiling = require "resty.kv_router.tools.simulate.ceiling"
+local figures = require "resty.kv_router.tools.simulate.figures"
+local index = require "resty.kv_router.tools.simulate.index"
 local json = require "cjson"
-local plot = require "resty.kv_router.simulate.plot"
-local prompts = require "resty.kv_router.simulate.prompts"
-local sensitivity = require "resty.kv_router.simulate.sensitivity"
-local workload = require "resty.kv_router.simulate.workload"
-local world = require "resty.kv_router.simulate.world"
+local plot = require "resty.kv_router.tools.simulate.plot"
+local prompts = require "resty.kv_router.tools.simulate.prompts"
+local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local workload = require "resty.kv_router.tools.simulate.workload"
+local world = require "resty.kv_router.tools.simulate.world"
 
 local ceil = math.ceil
 local floor = math.floor

@@ -4,7 +4,7 @@
 -- zone's model, or by asking an engine, which has the tokenizer and the chat
 -- template.
 --
---     local     resty.kv_router.model, in this process
+--     local     resty.kv_router.tokens.model, in this process
 --     render    POST <path>/render with the body as it came
 --     remote    POST /tokenize with what the engine takes of the body
 --
@@ -15,10 +15,10 @@
 
 
 local ffi = require "ffi"
-local engines = require "resty.kv_router.engines"
-local held = require "resty.kv_router.held"
-local http = require "resty.kv_router.http"
-local least = require "resty.kv_router.order".least
+local engines = require "resty.kv_router.tokens.engines"
+local held = require "resty.kv_router.tokens.held"
+local http = require "resty.kv_router.tokens.http"
+local least = require "resty.kv_router.request.order".least
 local lib = require "resty.kv_router.ffi"
 local new_semaphore = require "ngx.semaphore".new
 
@@ -259,7 +259,7 @@ end
 
 -- setting: "auto", "local", "render" or "remote"; timeout: seconds that a text
 -- may wait, nil: BUDGET; bytes: bound of what is kept, 0 keeps nothing; model: a
--- resty.kv_router.model, or nil.
+-- resty.kv_router.tokens.model, or nil.
 function _M.new(setting, timeout, bytes, model)
     return setmetatable({ rungs = SETTINGS[setting], auto = setting == "auto",
                           timeout = timeout and timeout * 1e6,
@@ -332,7 +332,7 @@ local function choose(self, job)
 end
 
 
--- What an error of resty.kv_router.http is.
+-- What an error of resty.kv_router.tokens.http is.
 local function why_of(err)
     if find(err, "timeout", 1, true) then
         return WHY.BUDGET
@@ -514,7 +514,7 @@ end
 
 
 -- The token ids of a request's text.  job: r, zone, request, form, found (the
--- match), random, engine (engine() of resty.kv_router.engines).  Returns an
+-- match), random, engine (engine() of tokens/engines.lua).  Returns an
 -- entry with tokens, a uint32_t array, and n, its length; by, of BY, and why
 -- from nothing better, of WHY or 0.  Or nil, one of WHY, and, when the log is to
 -- say it, a sentence or, third, the name of a field; nil alone: there is no

@@ -6,10 +6,10 @@
 
 
 local ffi = require "ffi"
-local host = require "resty.kv_router.host"
+local host = require "resty.kv_router.tools.host"
 local lib = require "resty.kv_router.ffi"
-local new_random = require "resty.kv_router.random".new
-local new_request = require "resty.kv_router.request".new
+local new_random = require "resty.kv_router.request.random".new
+local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
 
 local cast = ffi.cast
@@ -17,7 +17,7 @@ local decide = policy.decide
 local ffi_new = ffi.new
 local finish = policy.finish
 local floor = math.floor
-local left = require("resty.kv_router.simulate.index").left
+local left = require("resty.kv_router.tools.simulate.index").left
 local max = math.max
 local min = math.min
 local pairs = pairs

@@ -14,7 +14,7 @@
 
 
 local decode = require "cjson.safe".decode
-local new_random = require "resty.kv_router.random".new
+local new_random = require "resty.kv_router.request.random".new
 
 local ceil = math.ceil
 local cos = math.cos

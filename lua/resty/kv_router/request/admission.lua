@@ -23,7 +23,7 @@
 -- others wait lines up among them.
 
 
-local held = require "resty.kv_router.held"
+local held = require "resty.kv_router.tokens.held"
 local semaphore = require "ngx.semaphore"
 
 local floor = math.floor

@@ -14,8 +14,8 @@
 
 
 local decode_json = require "cjson.safe".decode
-local lib = require "resty.kv_router.model_ffi"
-local log = require "resty.kv_router.log"
+local lib = require "resty.kv_router.tokens.model_ffi"
+local log = require "resty.kv_router.request.log"
 
 local ERR = ngx.ERR
 local INFO = ngx.INFO
@@ -229,7 +229,7 @@ local function compare(self)
     end
 
     local decode = require("resty.kv_router.template.tape").decode
-    local texts = require "resty.kv_router.text_ffi"
+    local texts = require "resty.kv_router.tokens.text_ffi"
     local value = require "resty.kv_router.template.value"
     local text = texts.text(TEXT_MAX)
     local i = 0
@@ -450,7 +450,9 @@ local function fill(self, job, text, raw)
     local flags = vars.add_special_tokens and lib.ADD_SPECIAL or 0
 
     if vars.text then
-        if not require("resty.kv_router.text_ffi").append(text, vars.text) then
+        local text_ffi = require "resty.kv_router.tokens.text_ffi"
+
+        if not text_ffi.append(text, vars.text) then
             return nil, "the text is too long", "too_long"
         end
 
@@ -508,7 +510,7 @@ local function run(self, job, number, text, raw, seconds)
 end
 
 
--- The token ids of a request's text.  job: as for resty.kv_router.tokenizer;
+-- The token ids of a request's text.  job: as for tokens/tokenizer.lua;
 -- seconds: that it may take, or nil.  Returns an entry with tokens, n and drop,
 -- a function to be called when the tokens are not needed any more; or nil and
 -- one of WHY.  Yields.

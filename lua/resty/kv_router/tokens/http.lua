@@ -14,7 +14,7 @@
 --     limit            bytes of the answer's body
 --     headers          lines, each with its end, if there are any
 --     engine           how the engines of the zone are talked to: engine() of
---                      resty.kv_router.engines
+--                      resty.kv_router.tokens.engines
 
 
 local lib = require "resty.kv_router.ffi"

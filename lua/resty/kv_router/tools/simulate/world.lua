@@ -15,13 +15,13 @@
 
 
 local ffi = require "ffi"
-local new_engine = require "resty.kv_router.simulate.engine".new
-local new_index = require "resty.kv_router.simulate.index".new
-local new_random = require "resty.kv_router.random".new
-local new_router = require "resty.kv_router.simulate.router".new
-local new_stream = require "resty.kv_router.simulate.stream".new
-local prompts = require "resty.kv_router.simulate.prompts"
-local workload = require "resty.kv_router.simulate.workload"
+local new_engine = require "resty.kv_router.tools.simulate.engine".new
+local new_index = require "resty.kv_router.tools.simulate.index".new
+local new_random = require "resty.kv_router.request.random".new
+local new_router = require "resty.kv_router.tools.simulate.router".new
+local new_stream = require "resty.kv_router.tools.simulate.stream".new
+local prompts = require "resty.kv_router.tools.simulate.prompts"
+local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor
@@ -32,8 +32,8 @@ local min = math.min
 local setmetatable = setmetatable
 
 local CACHES = {
-    vllm = require "resty.kv_router.simulate.vllm_cache",
-    sglang = require "resty.kv_router.simulate.sglang_cache",
+    vllm = require "resty.kv_router.tools.simulate.vllm_cache",
+    sglang = require "resty.kv_router.tools.simulate.sglang_cache",
 }
 
 

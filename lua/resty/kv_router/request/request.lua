@@ -28,7 +28,7 @@
 
 
 local decode = require "cjson.safe".decode
-local body_of = require "resty.kv_router.body"
+local body_of = require "resty.kv_router.request.body"
 
 local get_body_data = ngx.req.get_body_data
 local get_body_file = ngx.req.get_body_file

@@ -6,8 +6,8 @@
 
 
 local ffi = require "ffi"
-local index = require "resty.kv_router.simulate.index"
-local workload = require "resty.kv_router.simulate.workload"
+local index = require "resty.kv_router.tools.simulate.index"
+local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor

@@ -8,7 +8,7 @@
 -- A running request locks the nodes of its prompt.  A block that is computed
 -- twice is kept once: the copy is given back at once.
 --
--- The methods are those of resty.kv_router.simulate.vllm_cache.  Of a request
+-- The methods are those of resty.kv_router.tools.simulate.vllm_cache.  Of a request
 -- the cache uses: names, nblocks, cached.
 
 

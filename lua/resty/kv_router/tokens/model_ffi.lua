@@ -3,12 +3,12 @@
 -- The door to C of models: those of src/model, and the texts of requests that
 -- are encoded in slices.  Declarations are those of kvr_model.h, kvr_encoder.h
 -- and ngx_http_kv_router_local.h.  What begins with kvr_ is there without
--- nginx, too: see resty.kv_router.text_ffi.
+-- nginx, too: see resty.kv_router.tokens.text_ffi.
 
 
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
-require "resty.kv_router.text_ffi"    -- declares kvr_text_t
+require "resty.kv_router.tokens.text_ffi"    -- declares kvr_text_t
 
 local C = ffi.C
 local cast = ffi.cast

@@ -3,7 +3,7 @@
 -- The host of policies where there is no nginx, in a process of plain LuaJIT:
 -- the table ngx, as far as policies need it, and candidates.
 --
---     local host = require "resty.kv_router.host"
+--     local host = require "resty.kv_router.tools.host"
 --
 --     host.install(log)              -- before any other module of ours
 --     host.request = { method = "POST", uri = "/v1/completions",
@@ -13,7 +13,7 @@
 --
 -- ngx has log() and its levels, now(), time(), update_time(), sleep(),
 -- crc32_long(), thread, shared, worker.pid(), var, and those functions of req
--- that resty.kv_router.request calls.  Any other name stands for a function
+-- that resty.kv_router.request.request calls.  Any other name stands for a function
 -- which raises an error with that name.
 
 
@@ -23,7 +23,7 @@ local bxor = bit.bxor
 local create = coroutine.create
 local error = error
 local ffi_new = ffi.new
-local fields_of = require "resty.kv_router.json".fields
+local fields_of = require "resty.kv_router.tokens.json".fields
 local floor = math.floor
 local gsub = string.gsub
 local ipairs = ipairs
@@ -224,7 +224,7 @@ end
 -- Has the fields of a body found here, not by the module.  body: a function that
 -- returns it, or nil.
 function _M.read_fields(body)
-    local of = require "resty.kv_router.body"
+    local of = require "resty.kv_router.request.body"
 
     function of.fields()
         return fields_of(body() or "") or {}

@@ -7,7 +7,7 @@
 
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
-local suggest = require "resty.kv_router.suggest"
+local suggest = require "resty.kv_router.request.suggest"
 
 local C = ffi.C
 local ffi_new = ffi.new

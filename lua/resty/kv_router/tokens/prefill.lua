@@ -34,8 +34,8 @@
 
 
 local cjson = require "cjson.safe"
-local http = require "resty.kv_router.http"
-local json = require "resty.kv_router.json"
+local http = require "resty.kv_router.tokens.http"
+local json = require "resty.kv_router.tokens.json"
 local lib = require "resty.kv_router.ffi"
 
 local clear_header = ngx.req.clear_header
@@ -103,7 +103,7 @@ local function header_lines(job, i, id)
 end
 
 
--- Options of resty.kv_router.http.
+-- Options of resty.kv_router.tokens.http.
 local function options(plan, job)
     local timeout = plan.timeout or TIMEOUT
 
@@ -114,7 +114,7 @@ local function options(plan, job)
 end
 
 
--- What an error of resty.kv_router.http is for the worker's health.
+-- What an error of resty.kv_router.tokens.http is for the worker's health.
 local function kind_of(err)
     if sub(err, 1, 8) == "connect:" then
         return FAILED.connect
@@ -297,7 +297,7 @@ end
 
 -- Sets the plan's headers, and has the prompt prefilled as it says.  job: r,
 -- zone, request (ctx.request), found (the match), random, engine (engine() of
--- resty.kv_router.engines).  The request has its reservation.  Yields.  Returns
+-- tokens/engines.lua).  The request has its reservation.  Yields.  Returns
 -- true, or nil and what is wrong.
 function _M.run(plan, job)
     for name, value in pairs(plan.headers or {}) do
