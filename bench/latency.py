@@ -3,7 +3,7 @@
 
 """How much longer requests take while KV events come in.
 
-    latency.py [--build DIR] [--seconds N] [--rate BLOCKS] [--batch BLOCKS]
+    latency.py [--build DIR] [--seconds N] [--rate BLOCKS]
 
 A real nginx with one worker process, which routes requests and applies the
 events; a real Redis; an engine that answers at once (another nginx); a
@@ -91,7 +91,6 @@ http {{
 
     kv_router_zone   zone=main:{zone} block_size={block_size};
     kv_router_redis  main redis://127.0.0.1:{redis} replay={replay};
-{batch}
 {workers}
 
     lua_package_path  "{lua}/?.lua;;";
@@ -389,8 +388,6 @@ class Stage:
         return {
             'modules': MODULES, 'build': os.path.abspath(args.build),
             'lua': os.path.abspath(args.lua),
-            'batch': args.batch and (
-                '    kv_router_event_batch %d;' % args.batch) or '',
             'user': 'user root;' if os.geteuid() == 0 else '',
             'block_size': BLOCK_SIZE, 'redis': self.redis,
             'zone': zone, 'replay': replay, 'policy': args.policy,
@@ -527,7 +524,6 @@ def main():
     parser.add_argument('--build', default=os.path.join(HERE, '../build'))
     parser.add_argument('--seconds', type=float, default=8)
     parser.add_argument('--rate', type=int, default=200000)
-    parser.add_argument('--batch', type=int)
     parser.set_defaults(lua=LUA, policy='kv_cost')
     args = parser.parse_args()
 

@@ -27,7 +27,7 @@
 #define IN_TOKENS      16u              /* a block */
 #define IN_VOCABULARY  128000u
 #define IN_READ        16384u           /* bytes a read, as in nginx */
-#define IN_BATCH       4096u            /* kv_router_event_batch */
+#define IN_BATCH       4096u            /* blocks of a slice */
 #define IN_ZONE        (512ul << 20)
 
 

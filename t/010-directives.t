@@ -34,7 +34,8 @@ __DATA__
     kv_router_zone    zone=main:16m;
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
                       frequency=1h30m model=llama/3.1-8b zone=other:8192k
-                      eagle=on unknown_model=404;
+                      eagle=on unknown_model=404 max_tokens=200000
+                      max_body=16m stale=10s;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100 lora=sql,chat
@@ -42,15 +43,9 @@ __DATA__
     kv_router_worker  main c unix:/tmp/engine.sock role=decode engine=sglang;
     kv_router_worker  other a localhost:8000 role=both weight=1000;
 
-    kv_router_engine_header  main Authorization "Bearer 1";
-    kv_router_engine_header  main X-A b;
-    kv_router_engine_tls     main ssl_verify=off ssl_name=engine.test;
-    kv_router_engine_tls     other ssl_name=engine.test;
-
-    kv_router_event_batch  100;
-    kv_router_max_tokens   200000;
-    kv_router_max_body     16m;
-    kv_router_stale        10s;
+    kv_router_engine  main "header=Authorization: Bearer 1" header=X-A:b
+                      ssl_verify=off ssl_name=engine.test;
+    kv_router_engine  other ssl_name=engine.test;
 --- config
     location /kv/ {
         kv_router_api  main read_only;
@@ -279,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl, max_tokens, max_body, stale, unknown_model
 
 
 
@@ -607,36 +602,35 @@ invalid parameter "replay=yes"
 
 
 
-=== TEST 56: a batch of events is bounded
+=== TEST 56: the bound of a batch of events is gone
 --- http_config
-    kv_router_event_batch  0;
+    kv_router_event_batch  512;
 --- error_log
-"kv_router_event_batch" must be 1..
+"kv_router_event_batch" directive was removed, a turn ends by its time: remove the line in
 
 
 
 === TEST 57: a prompt is bounded
 --- http_config
-    kv_router_max_tokens  1048577;
+    kv_router_zone  zone=main:8m max_tokens=1048577;
 --- error_log
-"kv_router_max_tokens" must be 1..1048576
+invalid parameter "max_tokens=1048577", it must be a number from 1 to 1048576
 
 
 
 === TEST 58: a time has a unit
 --- http_config
-    kv_router_stale  5x;
+    kv_router_zone  zone=main:8m stale=5x;
 --- error_log
-"kv_router_stale" directive invalid value
+invalid parameter "stale=5x", it must be a time from 0 to 1d
 
 
 
-=== TEST 59: a limit is set once
+=== TEST 59: the limits are parameters of the zone
 --- http_config
     kv_router_max_tokens  10;
-    kv_router_max_tokens  20;
 --- error_log
-"kv_router_max_tokens" directive is duplicate
+"kv_router_max_tokens" directive is now the parameter "max_tokens=" of "kv_router_zone" in
 
 
 
@@ -1150,9 +1144,9 @@ cannot load certificate "/nowhere/own.pem"
 
 === TEST 112: a body to be scanned is bounded
 --- http_config
-    kv_router_max_body  1025m;
+    kv_router_zone  zone=main:8m max_body=1025m;
 --- error_log
-"kv_router_max_body" must be 1..1073741824
+invalid parameter "max_body=1025m"
 
 
 
@@ -1224,8 +1218,8 @@ the shared memory zone "main" is already declared for a different use
 
 === TEST 121: a header for engines has a name
 --- http_config
-    kv_router_zone           zone=main:16m;
-    kv_router_engine_header  main "X A" secret;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main "header=X A: secret";
 --- error_log
 invalid name "X A" of a header for engines, it must be letters, digits and "-", and none of the headers that the router sets itself
 --- no_error_log
@@ -1235,8 +1229,8 @@ secret
 
 === TEST 122: which is none of the router's own
 --- http_config
-    kv_router_zone           zone=main:16m;
-    kv_router_engine_header  main content-length 5;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main "header=content-length: 5";
 --- error_log
 invalid name "content-length" of a header for engines
 
@@ -1244,8 +1238,8 @@ invalid name "content-length" of a header for engines
 
 === TEST 123: its value begins no other header, and is not told
 --- http_config
-    kv_router_zone           zone=main:16m;
-    kv_router_engine_header  main X-A "secret\nX-B: 1";
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main "header=X-A: secret\nX-B: 1";
 --- error_log
 invalid value of the header "X-A" for engines, it must have no control characters
 --- no_error_log
@@ -1255,9 +1249,9 @@ secret
 
 === TEST 124: headers for engines have a bound
 --- http_config eval
-"    kv_router_zone           zone=main:16m;\n"
-. "    kv_router_engine_header  main X-A " . "a" x 3000 . ";\n"
-. "    kv_router_engine_header  main X-B " . "b" x 3000 . ";\n"
+"    kv_router_zone    zone=main:16m;\n"
+. "    kv_router_engine  main header=X-A:" . "a" x 3000
+. " header=X-B:" . "b" x 3000 . ";\n"
 --- error_log
 too long headers for the engines of zone "main", all of them must have 4096 bytes at most
 
@@ -1265,36 +1259,36 @@ too long headers for the engines of zone "main", all of them must have 4096 byte
 
 === TEST 125: TLS to engines needs their name
 --- http_config
-    kv_router_zone        zone=main:16m;
-    kv_router_engine_tls  main;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main ssl_verify=on;
 --- error_log
-"kv_router_engine_tls" directive needs "ssl_name", the name in the engines' certificates, or "ssl_verify=off"
+"kv_router_engine" directive needs "ssl_name", the name in the engines' certificates, or "ssl_verify=off"
 
 
 
 === TEST 126: it is configured once
 --- http_config
-    kv_router_zone        zone=main:16m;
-    kv_router_engine_tls  main ssl_verify=off;
-    kv_router_engine_tls  main ssl_verify=off;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main ssl_verify=off;
+    kv_router_engine  main ssl_verify=off;
 --- error_log
-"kv_router_engine_tls" directive is duplicate
+"kv_router_engine" directive is duplicate
 
 
 
 === TEST 127: with parameters that there are
 --- http_config
-    kv_router_zone        zone=main:16m;
-    kv_router_engine_tls  main ssl_certificate=a;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main ssl_certificate=a;
 --- error_log
-invalid parameter "ssl_certificate=a": the parameters are ssl_verify, ssl_trusted_certificate, ssl_name
+invalid parameter "ssl_certificate=a": the parameters are header, ssl_verify, ssl_trusted_certificate, ssl_name
 
 
 
 === TEST 128: its file of authorities is read at start
 --- http_config
-    kv_router_zone        zone=main:16m;
-    kv_router_engine_tls  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
+    kv_router_zone    zone=main:16m;
+    kv_router_engine  main ssl_name=a ssl_trusted_certificate=nowhere.pem;
 --- error_log
 nowhere.pem
 

@@ -630,17 +630,17 @@ POST /kv/query_by_hash: 200 {"block_size":4,"blocks":5001,"scores":[{"worker_id"
 
 
 
-=== TEST 13: a prompt over kv_router_max_tokens
---- http_config
-    kv_router_max_tokens  8;
+=== TEST 13: a prompt over max_tokens
+--- zone_params chop
+max_tokens=8
 --- script
             tell("eight", "POST", "/kv/query", '{"tokens":[1,2,3,4,5,6,7,8]}')
             tell("nine", "POST", "/kv/query", '{"tokens":[1,2,3,4,5,6,7,8,9]}')
             tell("nine", "POST", "/kv/hash", '{"tokens":[1,2,3,4,5,6,7,8,9]}')
 --- response_body
 eight: 200 {"block_size":4,"blocks":2,"scores":[]}
-nine: 400 {"error":"body: 9 tokens are more than kv_router_max_tokens 8"}
-nine: 400 {"error":"body: 9 tokens are more than kv_router_max_tokens 8"}
+nine: 400 {"error":"body: 9 tokens are more than max_tokens=8"}
+nine: 400 {"error":"body: 9 tokens are more than max_tokens=8"}
 
 
 

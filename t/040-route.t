@@ -224,8 +224,9 @@ unknown: 200 w1/0 2 of 2 of 2, no_eligible: w1
 
 === TEST 5: what has no token ids is routed all the same, with the reason
 --- http_config
-    kv_router_worker      main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
-    kv_router_max_tokens  16;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1;
+--- zone_params chop
+max_tokens=16
 --- script
             route("a short prompt", '{"prompt":[1,2,3]}')
             route("a text", '{"prompt":"Hello"}')

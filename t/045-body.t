@@ -222,9 +222,9 @@ other types: 200 nil; nil; 0; 5; max_completion_tokens=1 model=1 priority=3 sess
 
 
 
-=== TEST 4: over kv_router_max_body a body is not scanned, and passes as it came
---- http_config
-    kv_router_max_body  1m;
+=== TEST 4: over max_body a body is not scanned, and passes as it came
+--- zone_params chop
+max_body=1m
 --- config
         client_body_buffer_size  16k;
 --- script
@@ -246,7 +246,7 @@ a byte more: 200 0 of 0, too_long, as it came
 16 MB: 200 0 of 0, too_long, as it came
 its fields: 200 nil; nil; 0; nil; , as it came
 --- error_log
-the body has 1048577 bytes, more than kv_router_max_body 1048576, routed by load
+the body has 1048577 bytes, more than max_body=1048576, routed by load
 
 
 

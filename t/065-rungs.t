@@ -278,10 +278,9 @@ requests of this process since the last such line had text, and no engine can be
 
 
 
-=== TEST 3: engines that want a key have it by kv_router_engine_header
+=== TEST 3: engines that want a key have it by kv_router_engine
 --- http_config
-    kv_router_engine_header  main Authorization "Bearer own";
-    kv_router_engine_header  main X-Other 1;
+    kv_router_engine  main "header=Authorization: Bearer own" "header=X-Other: 1";
 --- script
             probed(ALL)
 
@@ -309,7 +308,7 @@ Bearer own
 
 === TEST 4: engines that refuse the key are not probed, and it is said why
 --- http_config
-    kv_router_engine_header  main Authorization "Bearer wrong";
+    kv_router_engine  main "header=Authorization: Bearer wrong";
 --- script
             client.logged("was not probed[^\n]*")
             route("a text", CHAT, '{"messages":[]}')
@@ -318,7 +317,7 @@ Bearer own
 a text: 200 ? 0 of 0, no_rung, by load no_rung
 -; -
 --- error_log
-not 200, status 401: set its key by kv_router_engine_header
+not 200, status 401: set its key by kv_router_engine
 --- no_error_log
 [alert]
 [emerg]

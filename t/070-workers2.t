@@ -157,13 +157,11 @@ removed: 200 api 2
 
 === TEST 2: a reload keeps the index, drains and workers of the API
 --- http_config
-    kv_router_zone    zone=main:16m block_size=4;
+    # stale, so that it isn't the same
+    kv_router_zone    zone=main:16m block_size=4 stale=7s;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
     kv_router_worker  main w2 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
     kv_router_worker  main w3 127.0.0.1:$TEST_NGINX_ENGINE_PORT events=on;
-
-    # so that it isn't the same
-    kv_router_stale   7s;
 --- script
             local prompt = client.tokens(1, 16)
 

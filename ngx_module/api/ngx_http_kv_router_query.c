@@ -235,7 +235,7 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     if (n > max) {
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
                                                "body: %uz tokens are more "
-                                               "than kv_router_max_tokens %ui",
+                                               "than max_tokens=%ui",
                                                n, c->zone->max_tokens);
     }
 

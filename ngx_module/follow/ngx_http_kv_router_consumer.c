@@ -37,6 +37,7 @@
  */
 #define NGX_HTTP_KV_ROUTER_TURN_US        300
 #define NGX_HTTP_KV_ROUTER_PACE_MIN       16
+#define NGX_HTTP_KV_ROUTER_PACE_MAX       512
 
 
 static void ngx_http_kv_router_consumer_lease_handler(ngx_event_t *ev);
@@ -103,7 +104,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->zone = zone;
     c->log = cycle->log;
     c->started = ngx_current_msec;
-    c->pace = ngx_min(zone->batch, NGX_HTTP_KV_ROUTER_PACE_MIN);
+    c->pace = NGX_HTTP_KV_ROUTER_PACE_MIN;
 
     c->dummy.fd = (ngx_socket_t) -1;
     c->dummy.data = c;
@@ -682,7 +683,7 @@ ngx_http_kv_router_consumer_pace(ngx_http_kv_router_consumer_t *c,
         c->pace += c->pace / 8 + 1;
     }
 
-    c->pace = ngx_min(c->pace, c->zone->batch);
+    c->pace = ngx_min(c->pace, NGX_HTTP_KV_ROUTER_PACE_MAX);
 }
 
 

@@ -11,7 +11,7 @@
  *
  * A message is applied in slices, a slice in each turn of the event loop: of
  * as many blocks as take 0.3 ms, by what the last ones took, and of
- * kv_router_event_batch at most.
+ * NGX_HTTP_KV_ROUTER_PACE_MAX at most.
  *
  * SHARDS.  Each has a lease.  All consumers subscribe to the same channels;
  * messages of workers whose shard is another process's are dropped by the

@@ -94,7 +94,7 @@ ngx_http_kv_router_ffi_answer_ids(void *data, const char *text, size_t len,
         return NGX_OK;
 
     case KVR_FULL:
-        *err = "more tokens than kv_router_max_tokens";
+        *err = "more tokens than max_tokens";
         return NGX_ERROR;
 
     default:

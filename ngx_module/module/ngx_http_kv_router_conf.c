@@ -15,7 +15,10 @@
 #define NGX_HTTP_KV_ROUTER_IN_A_ROW       1000  /* checks */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MIN  100   /* ms */
 #define NGX_HTTP_KV_ROUTER_SCRAPE_MS_MAX  3600000
+#define NGX_HTTP_KV_ROUTER_SILENT         5000  /* ms, of stale */
+#define NGX_HTTP_KV_ROUTER_SILENT_MAX     86400000
 #define NGX_HTTP_KV_ROUTER_HEADERS_MAX    4096  /* bytes of all lines */
+#define NGX_HTTP_KV_ROUTER_ENGINE_TLS     1     /* a parameter of TLS */
 
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
@@ -26,6 +29,8 @@ static char *ngx_http_kv_router_worker_lora(ngx_conf_t *cf, ngx_str_t *value,
     void *field);
 static char *ngx_http_kv_router_worker_address(ngx_conf_t *cf,
     ngx_str_t *value, kvr_worker_conf_t *w);
+static char *ngx_http_kv_router_engine_header(ngx_conf_t *cf,
+    ngx_str_t *value, void *field);
 static ngx_uint_t ngx_http_kv_router_header_name(ngx_str_t *name);
 static char *ngx_http_kv_router_conf_place(ngx_conf_t *cf,
     ngx_http_core_loc_conf_t *clcf, ngx_http_kv_router_zone_t *zone);
@@ -79,6 +84,15 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
 
     { ngx_string("ttl"), NGX_HTTP_KV_ROUTER_SEC,
       at(params.ttl), 1, INT32_MAX, NULL, 0 },
+
+    { ngx_string("max_tokens"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(max_tokens), 1, KVR_EVENT_TOKENS_MAX, NULL, 0 },
+
+    { ngx_string("max_body"), NGX_HTTP_KV_ROUTER_SIZE,
+      at(max_body), 1, NGX_HTTP_KV_ROUTER_BODY_LIMIT, NULL, 0 },
+
+    { ngx_string("stale"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(stale), 0, NGX_HTTP_KV_ROUTER_SILENT_MAX, NULL, 0 },
 
     { ngx_string("unknown_model"), NGX_HTTP_KV_ROUTER_WORD,
       at(refuses_models), 0, 0, ngx_http_kv_router_unknown_models, 0 },
@@ -134,16 +148,20 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_scrape_params[] = {
 };
 
 
-static const ngx_http_kv_router_param_t  ngx_http_kv_router_tls_params[] = {
+static const ngx_http_kv_router_param_t  ngx_http_kv_router_engine_params[] = {
+
+    { ngx_string("header"), NGX_HTTP_KV_ROUTER_SET,
+      0, 0, 0, 0, ngx_http_kv_router_engine_header, 0 },
 
     { ngx_string("ssl_verify"), NGX_HTTP_KV_ROUTER_FLAG,
-      at(engine_tls.verify), 0, 0, NULL, 0 },
+      at(engine_tls.verify), 0, 0, NULL, NGX_HTTP_KV_ROUTER_ENGINE_TLS },
 
     { ngx_string("ssl_trusted_certificate"), NGX_HTTP_KV_ROUTER_STR,
-      at(engine_tls.trusted_certificate), 0, 0, NULL, 0 },
+      at(engine_tls.trusted_certificate), 0, 0, NULL,
+      NGX_HTTP_KV_ROUTER_ENGINE_TLS },
 
     { ngx_string("ssl_name"), NGX_HTTP_KV_ROUTER_STR,
-      at(engine_tls.name), 0, 0, NULL, 0 },
+      at(engine_tls.name), 0, 0, NULL, NGX_HTTP_KV_ROUTER_ENGINE_TLS },
 
     { ngx_null_string, 0, 0, 0, 0, 0, NULL, 0 }
 };
@@ -177,6 +195,9 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                                        ngx_core_module);
     zone->params.block_size = 16;
     zone->params.shards = 1;
+    zone->max_tokens = KVR_EVENT_TOKENS_MAX;
+    zone->max_body = NGX_HTTP_KV_ROUTER_MAX_BODY;
+    zone->stale = NGX_HTTP_KV_ROUTER_SILENT;
 
     if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_zone_params, zone,
                                   NULL)
@@ -363,8 +384,9 @@ ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
  */
 
 char *
-ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_kv_router_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    uint32_t                    given;
     ngx_http_kv_router_zone_t  *zone;
 
     zone = ngx_http_kv_router_conf_zone(cf, cmd);
@@ -372,17 +394,22 @@ ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->engine_tls.ssl) {
+    if (zone->engine_tls.ssl || zone->engine_headers.len) {
         return "is duplicate";
     }
 
+    given = 0;
     zone->engine_tls.verify = 1;
 
-    if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_tls_params, zone,
-                                  NULL)
+    if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_engine_params,
+                                  zone, &given)
         != NGX_CONF_OK)
     {
         return NGX_CONF_ERROR;
+    }
+
+    if (!given) {
+        return NGX_CONF_OK;
     }
 
     if (zone->engine_tls.verify && zone->engine_tls.name.len == 0) {
@@ -391,50 +418,54 @@ ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     return ngx_http_kv_router_tls_conf(cf, &zone->engine_tls,
-                                       "kv_router_engine_tls");
+                                       "kv_router_engine");
 }
 
 
-/* Messages do not show the value, which may be a secret. */
+/* "NAME: VALUE".  Messages do not show the value, which may be a secret. */
 
-char *
-ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
+static char *
+ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_str_t *value, void *field)
 {
-    u_char                     *p;
-    size_t                      len;
-    ngx_str_t                  *value, *lines;
-    ngx_uint_t                  i;
-    ngx_http_kv_router_zone_t  *zone;
+    ngx_http_kv_router_zone_t *zone = field;
 
-    value = cf->args->elts;
+    u_char      *p, *last;
+    size_t       len;
+    ngx_str_t    name, *lines;
+    ngx_uint_t   i;
 
-    zone = ngx_http_kv_router_conf_zone(cf, cmd);
-    if (zone == NULL) {
-        return NGX_CONF_ERROR;
-    }
+    last = value->data + value->len;
+    p = ngx_strlchr(value->data, last, ':');
 
-    if (!ngx_http_kv_router_header_name(&value[2])) {
+    name.data = value->data;
+    name.len = p ? (size_t) (p - value->data) : 0;
+
+    if (!ngx_http_kv_router_header_name(&name)) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid name \"%V\" of a header for engines, it "
                            "must be letters, digits and \"-\", and none of "
-                           "the headers that the router sets itself",
-                           &value[2]);
+                           "the headers that the router sets itself, as in "
+                           "header=\"NAME: VALUE\"", &name);
         return NGX_CONF_ERROR;
     }
 
-    for (i = 0; i < value[3].len; i++) {
-        if (value[3].data[i] < ' ' || value[3].data[i] == 0x7f) {
+    for (p++; p < last && *p == ' '; p++) { /* void */ }
+
+    for (i = 0; i < (size_t) (last - p); i++) {
+        if (p[i] < ' ' || p[i] == 0x7f) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "invalid value of the header \"%V\" for "
                                "engines, it must have no control characters",
-                               &value[2]);
+                               &name);
             return NGX_CONF_ERROR;
         }
     }
 
+    value->len = last - p;
+    value->data = p;
+
     lines = &zone->engine_headers;
-    len = lines->len + value[2].len + value[3].len + sizeof(": " CRLF) - 1;
+    len = lines->len + name.len + value->len + sizeof(": " CRLF) - 1;
 
     if (len > NGX_HTTP_KV_ROUTER_HEADERS_MAX) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -449,7 +480,7 @@ ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_command_t *cmd,
         return NGX_CONF_ERROR;
     }
 
-    ngx_sprintf(p, "%V%V: %V" CRLF, lines, &value[2], &value[3]);
+    ngx_sprintf(p, "%V%V: %V" CRLF, lines, &name, value);
 
     lines->data = p;
     lines->len = len;

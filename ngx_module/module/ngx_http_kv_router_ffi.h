@@ -41,8 +41,8 @@
 #define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
 #define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
 #define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
-#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over kv_router_max_body or
-                                               kv_router_max_tokens */
+#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over max_body or
+                                               max_tokens */
 #define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
 #define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
 #define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
@@ -343,7 +343,7 @@ int ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
 /*
  * The token ids in an engine's answer.  *ids is this process's, good until the
  * next call of any of these functions.  NGX_ERROR: there are none, or more
- * than kv_router_max_tokens.
+ * than max_tokens.
  */
 int ngx_http_kv_router_ffi_answer_ids(void *zone, const char *text, size_t len,
     const uint32_t **ids, size_t *n, char **err);

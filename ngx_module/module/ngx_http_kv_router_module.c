@@ -17,8 +17,6 @@
 #define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
 
 
-static char *ngx_http_kv_router_gone(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 static void *ngx_http_kv_router_create_main_conf(ngx_conf_t *cf);
 static char *ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_kv_router_create_srv_conf(ngx_conf_t *cf);
@@ -74,16 +72,9 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
-    { ngx_string("kv_router_engine_header"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE3,
-      ngx_http_kv_router_engine_header,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
-    { ngx_string("kv_router_engine_tls"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
-      ngx_http_kv_router_engine_tls,
+    { ngx_string("kv_router_engine"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
+      ngx_http_kv_router_engine,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
@@ -102,42 +93,6 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       0,
       NULL },
 
-    { ngx_string("kv_router_turn_cache"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
-      ngx_http_kv_router_gone,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      "is now the parameter \"turns=SIZE\" of \"kv_router_model\", by "
-      "default 16m: remove the line" },
-
-    { ngx_string("kv_router_event_batch"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_num_slot,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      offsetof(ngx_http_kv_router_main_conf_t, batch),
-      NULL },
-
-    { ngx_string("kv_router_max_tokens"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_num_slot,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      offsetof(ngx_http_kv_router_main_conf_t, max_tokens),
-      NULL },
-
-    { ngx_string("kv_router_max_body"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_size_slot,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      offsetof(ngx_http_kv_router_main_conf_t, max_body),
-      NULL },
-
-    { ngx_string("kv_router_stale"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_conf_set_msec_slot,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      offsetof(ngx_http_kv_router_main_conf_t, stale),
-      NULL },
-
     { ngx_string("kv_router_status"),
       NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_kv_router_location,
@@ -151,6 +106,14 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_kv_router_loc_conf_t, api),
       ngx_http_kv_router_api_handler },
+
+    ngx_http_kv_router_retired_command("kv_router_engine_header"),
+    ngx_http_kv_router_retired_command("kv_router_engine_tls"),
+    ngx_http_kv_router_retired_command("kv_router_event_batch"),
+    ngx_http_kv_router_retired_command("kv_router_max_body"),
+    ngx_http_kv_router_retired_command("kv_router_max_tokens"),
+    ngx_http_kv_router_retired_command("kv_router_stale"),
+    ngx_http_kv_router_retired_command("kv_router_turn_cache"),
 
       ngx_null_command
 };
@@ -190,15 +153,6 @@ ngx_module_t  ngx_http_kv_router_module = {
 ngx_http_kv_router_main_conf_t  *ngx_http_kv_router_read_conf;
 
 
-/* A directive of an earlier version: what takes its place. */
-
-static char *
-ngx_http_kv_router_gone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    return cmd->post;
-}
-
-
 static void *
 ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
 {
@@ -224,11 +178,6 @@ ngx_http_kv_router_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
-    kmcf->batch = NGX_CONF_UNSET;
-    kmcf->max_tokens = NGX_CONF_UNSET;
-    kmcf->max_body = NGX_CONF_UNSET_SIZE;
-    kmcf->stale = NGX_CONF_UNSET_MSEC;
-
     return kmcf;
 }
 
@@ -241,42 +190,9 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
     ngx_uint_t                   i;
     ngx_http_kv_router_zone_t  **zones;
 
-    ngx_conf_init_value(kmcf->batch, 512);
-    ngx_conf_init_value(kmcf->max_tokens, KVR_EVENT_TOKENS_MAX);
-    ngx_conf_init_size_value(kmcf->max_body, NGX_HTTP_KV_ROUTER_MAX_BODY);
-    ngx_conf_init_msec_value(kmcf->stale, 5000);
-
-    if (kmcf->batch < 1 || kmcf->batch > (ngx_int_t) KVR_EVENT_BLOCKS_MAX) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"kv_router_event_batch\" must be 1..%ud",
-                           KVR_EVENT_BLOCKS_MAX);
-        return NGX_CONF_ERROR;
-    }
-
-    if (kmcf->max_tokens < 1
-        || kmcf->max_tokens > (ngx_int_t) KVR_EVENT_TOKENS_MAX)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"kv_router_max_tokens\" must be 1..%ud",
-                           KVR_EVENT_TOKENS_MAX);
-        return NGX_CONF_ERROR;
-    }
-
-    if (kmcf->max_body < 1 || kmcf->max_body > NGX_HTTP_KV_ROUTER_BODY_LIMIT) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"kv_router_max_body\" must be 1..%ui",
-                           (ngx_uint_t) NGX_HTTP_KV_ROUTER_BODY_LIMIT);
-        return NGX_CONF_ERROR;
-    }
-
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        zones[i]->batch = kmcf->batch;
-        zones[i]->max_tokens = kmcf->max_tokens;
-        zones[i]->max_body = kmcf->max_body;
-        zones[i]->stale = kmcf->stale;
-
         ngx_http_kv_router_no_events(zones[i]);
     }
 

@@ -45,7 +45,7 @@ typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 /* kinds of rounds, see probe/ngx_http_kv_router_rounds.h */
 #define NGX_HTTP_KV_ROUTER_ROUNDS      4
 
-/* kv_router_max_body: a million ids have some 7 MB; and its maximum */
+/* max_body: a million ids have some 7 MB; and its maximum */
 #define NGX_HTTP_KV_ROUTER_MAX_BODY    (8 * 1024 * 1024)
 #define NGX_HTTP_KV_ROUTER_REFUSED_MAX  256     /* bytes of why, with NUL */
 #define NGX_HTTP_KV_ROUTER_BODY_LIMIT  (1024 * 1024 * 1024)
@@ -120,7 +120,6 @@ typedef struct {
     ngx_http_kv_router_consumer_t  *consumer;  /* of this process, or NULL */
 
     ngx_msec_t                      stale;     /* silence that degrades */
-    ngx_uint_t                      batch;     /* blocks of a slice */
     ngx_uint_t                      max_tokens;/* of a prompt */
     size_t                          max_body;  /* bytes that are scanned */
     ngx_uint_t                      max_active;/* requests; 0: no bound */
@@ -282,11 +281,6 @@ typedef struct {
     ngx_array_t                     places;    /* …_place_t */
     ngx_array_t                     apis;      /* ngx_http_core_srv_conf_t *,
                                                   with kv_router_api */
-
-    ngx_int_t                       batch;
-    ngx_int_t                       max_tokens;
-    size_t                          max_body;
-    ngx_msec_t                      stale;
 } ngx_http_kv_router_main_conf_t;
 
 
@@ -342,10 +336,17 @@ char *ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_command_t *cmd,
+char *ngx_http_kv_router_engine(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_kv_router_engine_tls(ngx_conf_t *cf, ngx_command_t *cmd,
+
+/* A directive of an earlier version: tells its successor. */
+char *ngx_http_kv_router_retired(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+
+#define ngx_http_kv_router_retired_command(name)                              \
+    { ngx_string(name), NGX_HTTP_MAIN_CONF|NGX_CONF_ANY,                      \
+      ngx_http_kv_router_retired, 0, 0, NULL }
+
 char *ngx_http_kv_router_location(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 

@@ -414,7 +414,7 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
                                 &probe->slot.id, &probe->slot.address, why,
                                 status,
                                 refused ? ": set its key by "
-                                          "kv_router_engine_header" : "");
+                                          "kv_router_engine" : "");
     }
 
     probe->slot.rounds = NULL;

@@ -35,7 +35,7 @@ static ngx_int_t ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len,
 
 /*
  * The tape that this process scans into.  Its arrays grow to the maximum seen;
- * kv_router_max_tokens bounds the ids, and the number above bounds the
+ * max_tokens bounds the ids, and the number above bounds the
  * entries.  The entries are copied for the request.
  */
 
@@ -194,7 +194,7 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
     if (ctx->body.size > (off_t) ctx->zone->max_body) {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                       "kv_router: the body has %O bytes, more than "
-                      "kv_router_max_body %uz, routed by load",
+                      "max_body=%uz, routed by load",
                       ctx->body.size, ctx->zone->max_body);
 
         return NGX_HTTP_KV_ROUTER_TOO_LONG;

@@ -94,7 +94,7 @@ class Faults:
                 mend()
             mended = time.monotonic()
             # the first word of a fault may come late: at most as late as
-            # kv_router_stale has it
+            # stale= has it
             time.sleep(6)
             for worker in self.fleet.engines:
                 self.fleet.wait_trusted(worker)

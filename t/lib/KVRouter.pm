@@ -161,8 +161,13 @@ sub scripts {
         my ($block) = @_;
 
         for my $name (qw( http_config config )) {
-            $block->set_value($name, ($common{$name} // '')
-                                     . ($block->$name // ''));
+            my $text = ($common{$name} // '') . ($block->$name // '');
+
+            # more parameters of the zone
+            $text =~ s/(zone=main:\w+)/$1 @{[ $block->zone_params ]}/
+                if defined $block->zone_params;
+
+            $block->set_value($name, $text);
         }
 
         $block->set_value('no_error_log', "[error]\n[alert]\n[emerg]")

@@ -532,8 +532,8 @@ def heard(bench, database=0):
         engine.wait_subscribed()
         engine.send(relays.stored([9], None))
         with bench.running(bench.router(
-                more=f"kv_router_redis main {url}; kv_router_stale 2s;"
-                )) as nginx:
+                more=f"kv_router_redis main {url};",
+                zone=ZONE.replace(";", " stale=2s;"))) as nginx:
             wait_until("nginx is subscribed", lambda: "subscribed to"
                        in log(nginx), PATIENCE)
             yield nginx, relay, engine

@@ -680,8 +680,7 @@ def names_are_documented():
                       for path in (ROOT / "ngx_module").rglob("*.c"))
     changes = (ROOT / "CHANGES").read_text()
     names = set(re.findall(r'ngx_string\("(kv_router_\w+)"\)', sources))
-    gone = set(re.findall(r'ngx_string\("(kv_router_\w+)"\),[^}]*'
-                          r"ngx_http_kv_router_gone", sources))
+    gone = set(re.findall(r'\{ "(kv_router_\w+)",', sources))
     assert gone, "the directives that are gone"
     for name in gone:
         assert f"| `{name}` |" in section("Renamed and removed"), name
@@ -705,7 +704,7 @@ def directives_are_whole():
     """every directive has its contexts, its parameters in a table, an example"""
     page, wrong = PAGES["docs/configuration.md"], []
     names = re.findall(r"^### (kv_router_\w+)$", page, re.M)
-    assert len(names) > 14, names
+    assert len(names) > 9, names
     for name in names:
         text = "".join(re.findall(
             rf"^##+ {name}\n(.*?)(?=^##[#]? |\Z)", DOCS, re.M | re.S))

@@ -315,9 +315,8 @@ def engines_with_tls():
     ca = Authority(at.directory, "ca")
     engine = Engine(ca.issue("engine", f"DNS:{NAME}"))
     conf = f"""
-    kv_router_engine_tls     main ssl_trusted_certificate={ca.file}
-                             ssl_name={NAME};
-    kv_router_engine_header  main X-Key secret;
+    kv_router_engine         main ssl_trusted_certificate={ca.file}
+                             ssl_name={NAME} "header=X-Key: secret";
     kv_router_health         main check=/health interval=100ms timeout=60s;
     kv_router_scrape         main interval=100ms timeout=60s;"""
     trust = (f"lua_ssl_trusted_certificate  {ca.file}; "
@@ -343,7 +342,7 @@ def certificates_of_others():
     ca = Authority(at.directory, "ca2")
     engine = Engine(ca.issue("other", "DNS:other.test"))
     conf = f"""
-    kv_router_engine_tls  main ssl_trusted_certificate={ca.file}
+    kv_router_engine      main ssl_trusted_certificate={ca.file}
                           ssl_name={NAME};
     kv_router_health      main check=/health interval=100ms timeout=60s
                           fails=1;"""
@@ -363,14 +362,14 @@ def untrusted_certificates():
     ca = Authority(at.directory, "ca3")
     engine = Engine(ca.issue("mine", f"DNS:{NAME}"))
     with Router(at.directory / "untrusted", engine, f"""
-    kv_router_engine_tls  main ssl_name={NAME};""", tls=True) as router:
+    kv_router_engine  main ssl_name={NAME};""", tls=True) as router:
         wait_until("the probe fails", lambda:
                    "its certificate can't be verified" in router.log())
     assert not engine.asked, engine.asked
     engine.close()
     engine = Engine(ca.issue("mine2", "DNS:whoever.test"))
     with Router(at.directory / "any", engine, """
-    kv_router_engine_tls  main ssl_verify=off;""", tls=True) as router:
+    kv_router_engine  main ssl_verify=off;""", tls=True) as router:
         router.probed()
         assert router.ask("unverified") == "render no overlap"
     engine.close()

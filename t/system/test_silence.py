@@ -50,8 +50,9 @@ class SilenceStage(Stage):
         text = path.read_text()
         for old, new in (
                 (f"{log} notice;", f"{log};"),
-                ("    lua_package_path  \"", "    kv_router_stale  "
-                 f"{SILENT}s;\n    lua_package_path  \"{self.directory}/?.lua;"),
+                ("kv_router_zone  ", f"kv_router_zone  stale={SILENT}s "),
+                ("    lua_package_path  \"",
+                 f"    lua_package_path  \"{self.directory}/?.lua;"),
                 ("        location /kv/ {", f"""
         location /past/ {{
             access_by_lua_block {{ router:access() }}
@@ -133,7 +134,7 @@ def another_database():
 
 
 def a_relay_dies():
-    """a relay that dies: when nothing was heard of it for kv_router_stale"""
+    """a relay that dies: when nothing was heard of it for the zone's stale"""
     at.wait_confidence("w2", "EXACT", "DEGRADED", "SYNCING")
     assert "nothing was heard" not in at.log()
     beside.kill()

@@ -10,7 +10,7 @@
 --     body                the whole body, a string; "" when there is none
 --     fields              name -> JSON text of the top-level fields of the
 --                         body; {} when it is no JSON object, or over
---                         kv_router_max_body
+--                         max_body
 --     json                the body decoded; nil when it is no JSON.  A long
 --                         prompt of token ids takes milliseconds to decode:
 --                         fields is far cheaper
