@@ -22,7 +22,7 @@ static ngx_uint_t ngx_http_kv_router_token_equals(ngx_str_t *token,
     ngx_str_t *given);
 static ngx_int_t ngx_http_kv_router_unauthorized(ngx_http_request_t *r);
 static ngx_str_t *ngx_http_kv_router_header_in(ngx_http_request_t *r,
-    const char *name, size_t len);
+    const char *name);
 static ngx_uint_t ngx_http_kv_router_same_origin(ngx_http_request_t *r,
     ngx_str_t *origin);
 static ngx_uint_t ngx_http_kv_router_own_host(ngx_http_request_t *r);
@@ -338,8 +338,8 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                host->data, call);
     }
 
-    site = ngx_http_kv_router_header_in(r, "sec-fetch-site", 14);
-    origin = ngx_http_kv_router_header_in(r, "origin", 6);
+    site = ngx_http_kv_router_header_in(r, "sec-fetch-site");
+    origin = ngx_http_kv_router_header_in(r, "origin");
 
     if ((site == NULL || site->len != 10
          || ngx_strncmp(site->data, "cross-site", 10) != 0)
@@ -361,27 +361,14 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
 
 
 static ngx_str_t *
-ngx_http_kv_router_header_in(ngx_http_request_t *r, const char *name,
-    size_t len)
+ngx_http_kv_router_header_in(ngx_http_request_t *r, const char *name)
 {
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *header;
+    ngx_table_elt_t               *h;
+    ngx_http_kv_router_headers_t   at = { &r->headers_in.headers.part, 0 };
 
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        header = part->elts;
+    h = ngx_http_kv_router_header(&at, name);
 
-        for (i = 0; i < part->nelts; i++) {
-            if (header[i].key.len == len
-                && ngx_strncasecmp(header[i].key.data, (u_char *) name, len)
-                   == 0)
-            {
-                return &header[i].value;
-            }
-        }
-    }
-
-    return NULL;
+    return h ? &h->value : NULL;
 }
 
 

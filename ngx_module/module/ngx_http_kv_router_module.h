@@ -326,6 +326,18 @@ ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
 uint32_t ngx_http_kv_router_zone_workers(size_t size);
 
 
+/* Headers of a list, at first of { &LIST.part, 0 }. */
+
+typedef struct {
+    ngx_list_part_t                *part;
+    ngx_uint_t                      i;
+} ngx_http_kv_router_headers_t;
+
+/* The next header of that name, in any case; NULL: there is none any more. */
+ngx_table_elt_t *ngx_http_kv_router_header(ngx_http_kv_router_headers_t *at,
+    const char *name);
+
+
 /* directives */
 
 char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -664,12 +664,11 @@ ngx_http_kv_router_attempt_bad_status(ngx_http_request_t *r)
 static ngx_msec_t
 ngx_http_kv_router_attempt_pause(ngx_http_request_t *r)
 {
-    time_t                at;
-    ngx_int_t             n;
-    ngx_uint_t            i;
-    ngx_list_part_t      *part;
-    ngx_table_elt_t      *h;
-    ngx_http_upstream_t  *u;
+    time_t                         at;
+    ngx_int_t                      n;
+    ngx_table_elt_t               *h;
+    ngx_http_upstream_t           *u;
+    ngx_http_kv_router_headers_t   headers;
 
     u = r->upstream;
 
@@ -679,35 +678,19 @@ ngx_http_kv_router_attempt_pause(ngx_http_request_t *r)
         return 0;
     }
 
-    part = &u->headers_in.headers.part;
-    h = part->elts;
+    headers.part = &u->headers_in.headers.part;
+    headers.i = 0;
 
-    for (i = 0; /* void */ ; i++) {
+    h = ngx_http_kv_router_header(&headers, "Retry-After");
 
-        if (i >= part->nelts) {
-
-            if (part->next == NULL) {
-                return 0;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == sizeof("Retry-After") - 1
-            && ngx_strncasecmp(h[i].key.data, (u_char *) "Retry-After",
-                               sizeof("Retry-After") - 1)
-               == 0)
-        {
-            break;
-        }
+    if (h == NULL) {
+        return 0;
     }
 
-    n = ngx_atoi(h[i].value.data, h[i].value.len);
+    n = ngx_atoi(h->value.data, h->value.len);
 
     if (n == NGX_ERROR) {
-        at = ngx_parse_http_time(h[i].value.data, h[i].value.len);
+        at = ngx_parse_http_time(h->value.data, h->value.len);
         n = at != NGX_ERROR && at > ngx_time() ? at - ngx_time() : 0;
     }
 

@@ -137,29 +137,20 @@ ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 static ngx_uint_t
 ngx_http_kv_router_encoded(ngx_http_request_t *r)
 {
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *header;
+    ngx_str_t                     *value;
+    ngx_table_elt_t               *h;
+    ngx_http_kv_router_headers_t   at = { &r->headers_in.headers.part, 0 };
 
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        header = part->elts;
+    while ((h = ngx_http_kv_router_header(&at, "Content-Encoding"))) {
+        value = &h->value;
 
-        for (i = 0; i < part->nelts; i++) {
-
-            if (header[i].key.len == sizeof("Content-Encoding") - 1
-                && ngx_strncasecmp(header[i].key.data,
-                                   (u_char *) "Content-Encoding",
-                                   header[i].key.len)
-                   == 0
-                && header[i].value.len
-                && (header[i].value.len != sizeof("identity") - 1
-                    || ngx_strncasecmp(header[i].value.data,
-                                       (u_char *) "identity",
-                                       header[i].value.len)
-                       != 0))
-            {
-                return 1;
-            }
+        if (value->len
+            && (value->len != sizeof("identity") - 1
+                || ngx_strncasecmp(value->data, (u_char *) "identity",
+                                   value->len)
+                   != 0))
+        {
+            return 1;
         }
     }
 

@@ -103,11 +103,11 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
 static ngx_int_t
 ngx_http_kv_router_rank_header(ngx_http_request_t *r, uint32_t rank)
 {
-    u_char           *value;
-    ngx_str_t         name;
-    ngx_uint_t        i, found;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
+    u_char                        *value;
+    ngx_str_t                      name;
+    ngx_uint_t                     found;
+    ngx_table_elt_t               *h;
+    ngx_http_kv_router_headers_t   at = { &r->headers_in.headers.part, 0 };
 
     ngx_str_set(&name, NGX_HTTP_KV_ROUTER_RANK_HEADER);
 
@@ -119,29 +119,11 @@ ngx_http_kv_router_rank_header(ngx_http_request_t *r, uint32_t rank)
     *ngx_sprintf(value, "%uD", rank) = '\0';
 
     found = 0;
-    part = &r->headers_in.headers.part;
-    h = part->elts;
 
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == name.len
-            && ngx_strncasecmp(h[i].key.data, name.data, name.len) == 0)
-        {
-            h[i].value.len = ngx_strlen(value);
-            h[i].value.data = value;
-            found = 1;
-        }
+    while ((h = ngx_http_kv_router_header(&at, (char *) name.data))) {
+        h->value.len = ngx_strlen(value);
+        h->value.data = value;
+        found = 1;
     }
 
     if (found) {

@@ -214,33 +214,16 @@ ngx_http_kv_router_is(const ngx_str_t *word, const char *name)
 static ngx_uint_t
 ngx_http_kv_router_accepts(ngx_http_request_t *r, char *type)
 {
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
+    ngx_table_elt_t               *h;
+    ngx_http_kv_router_headers_t   at = { &r->headers_in.headers.part, 0 };
 
-    part = &r->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-
-            if (part->next == NULL) {
-                return 0;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == 6
-            && ngx_strncasecmp(h[i].key.data, (u_char *) "accept", 6) == 0
-            && ngx_strlcasestrn(h[i].value.data,
-                                h[i].value.data + h[i].value.len,
-                                (u_char *) type, ngx_strlen(type) - 1))
+    while ((h = ngx_http_kv_router_header(&at, "Accept"))) {
+        if (ngx_strlcasestrn(h->value.data, h->value.data + h->value.len,
+                             (u_char *) type, ngx_strlen(type) - 1))
         {
             return 1;
         }
     }
+
+    return 0;
 }
