@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 288;
+plan tests => repeat_each() * 290;
 
 run_tests();
 
@@ -33,7 +33,7 @@ __DATA__
 --- http_config
     kv_router_zone    zone=main:16m;
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
-                      frequency=1h30m model=llama/3.1-8b zone=other:8192k
+                      frequency=1h30m served=llama/3.1-8b zone=other:8192k
                       eagle=on unknown_model=404 max_tokens=200000
                       max_body=16m stale=10s;
     kv_router_worker  main a 127.0.0.1:8000;
@@ -274,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, model, eagle, max_workers, shards, frequency, max_active, predict, ttl, max_tokens, max_body, stale, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, predict, ttl, max_tokens, max_body, stale, unknown_model
 
 
 
@@ -1343,3 +1343,11 @@ invalid parameter "capacity=1g", it must be a number, or one of "k" or "m", from
     kv_router_zone  zone=main:8m unknown_model=500;
 --- error_log
 invalid parameter "unknown_model=500", it must be "any" or "404"
+
+
+
+=== TEST 135: the model that a zone's engines serve has a word of its own
+--- http_config
+    kv_router_zone  zone=main:8m model=llama;
+--- error_log
+invalid parameter "model=llama", it is now "served=" in

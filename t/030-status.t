@@ -4,7 +4,7 @@ use lib 't/lib';
 use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
-    kv_router_zone    zone=main:16m block_size=4 model=llama;
+    kv_router_zone    zone=main:16m block_size=4 served=llama;
     kv_router_zone    zone=other:8m;
     kv_router_prefix_cache  zone=texts:2m;
     kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 ranks=2 events=on;

@@ -5,7 +5,7 @@ use lib 't/lib';
 use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
-    kv_router_zone  zone=main:16m block_size=4 model=m;
+    kv_router_zone  zone=main:16m block_size=4 served=m;
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {

@@ -61,7 +61,7 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
     { ngx_string("index"), NGX_HTTP_KV_ROUTER_WORD,
       at(params.index), 0, 0, ngx_http_kv_router_indexes, 0 },
 
-    { ngx_string("model"), NGX_HTTP_KV_ROUTER_TEXT,
+    { ngx_string("served"), NGX_HTTP_KV_ROUTER_TEXT,
       at(params.model), 0, 0, NULL, 0 },
 
     { ngx_string("eagle"), NGX_HTTP_KV_ROUTER_FLAG,

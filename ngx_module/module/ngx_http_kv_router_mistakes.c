@@ -69,8 +69,8 @@ ngx_http_kv_router_same_redis(ngx_conf_t *cf,
             ngx_log_error(NGX_LOG_WARN, cf->log, 0,
                           "the zones \"%V\" (model \"%s\") and \"%V\" (model "
                           "\"%s\") have the same Redis and channel, and so "
-                          "the same workers: give each zone its \"model=\" in "
-                          "\"kv_router_zone\", and each kv-relay its "
+                          "the same workers: give each zone its \"served=\" "
+                          "in \"kv_router_zone\", and each kv-relay its "
                           "\"--model\"", &a->name, a->params.model, &b->name,
                           b->params.model);
         }

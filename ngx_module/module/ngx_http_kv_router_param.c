@@ -53,6 +53,7 @@ ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg, ngx_str_t *shown,
 {
     char                              *rv;
     u_char                            *p, *last, *field;
+    const char                        *retired;
     u_char                             text[NGX_MAX_CONF_ERRSTR];
     int64_t                            n;
     ngx_int_t                          rc;
@@ -66,6 +67,13 @@ ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg, ngx_str_t *shown,
     param = ngx_http_kv_router_param_find(params, arg);
 
     if (param == NULL) {
+        retired = ngx_http_kv_router_retired_param(cf, arg);
+
+        if (retired) {
+            p = ngx_slprintf(p, last, ", it %s", retired);
+            goto invalid;
+        }
+
         p = ngx_slprintf(p, last, ": the parameters are %s",
                          also ? also : "");
 

@@ -81,6 +81,12 @@ char *ngx_http_kv_router_param(ngx_conf_t *cf, ngx_str_t *arg,
     ngx_str_t *shown, const ngx_http_kv_router_param_t *params,
     const char *also, void *conf, uint32_t *given);
 
+/*
+ * The successor of a parameter of the directive that is being read; NULL if no
+ * earlier version had the parameter.
+ */
+const char *ngx_http_kv_router_retired_param(ngx_conf_t *cf, ngx_str_t *arg);
+
 /* Reads "name:size".  NGX_CONF_ERROR: a message with the parameter as it is
  * written has been logged. */
 char *ngx_http_kv_router_param_zone(ngx_conf_t *cf, ngx_str_t *value,

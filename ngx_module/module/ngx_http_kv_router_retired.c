@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_module.h"
+#include "ngx_http_kv_router_param.h"
 
 
 static const struct {
@@ -36,6 +37,8 @@ static const struct {
       "is now the parameter \"turns=SIZE\" of \"kv_router_model\", by default "
       "16m: remove the line" },
 
+    { "kv_router_zone model=", "is now \"served=\"" },
+
     { NULL, NULL }
 };
 
@@ -55,4 +58,31 @@ ngx_http_kv_router_retired(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     return NGX_CONF_ERROR;
+}
+
+
+const char *
+ngx_http_kv_router_retired_param(ngx_conf_t *cf, ngx_str_t *arg)
+{
+    ngx_str_t   *directive;
+    ngx_uint_t   i;
+    const char  *word;
+
+    directive = cf->args->elts;
+
+    for (i = 0; ngx_http_kv_router_retired_words[i].word; i++) {
+        word = ngx_http_kv_router_retired_words[i].word;
+
+        if (ngx_strncmp(word, directive->data, directive->len) == 0
+            && word[directive->len] == ' ')
+        {
+            word += directive->len + 1;
+
+            if (ngx_strncmp(arg->data, word, ngx_strlen(word)) == 0) {
+                return ngx_http_kv_router_retired_words[i].successor;
+            }
+        }
+    }
+
+    return NULL;
 }

@@ -320,7 +320,7 @@ kvr_roll_ignore(kvr_roll_t *m, kvr_registration_t *reg, size_t len,
         kvr_roll_shown(model, KVR_MODEL_MAX, reg->conf.model,
                        strlen(reg->conf.model));
         snprintf(more, sizeof(more), ": it is \"%s\", and the zone has "
-                 "model=%s; correct one of them, or make a zone for that "
+                 "served=%s; correct one of them, or make a zone for that "
                  "model", model, params->model);
     }
 

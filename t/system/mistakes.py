@@ -205,7 +205,7 @@ RUNS = (
         "start engine and relay with"),
     Row("the relay has another model than the zone",
         registered(model="llama", block_size="16"), ERROR,
-        'it is "llama", .* model=qwen3', "correct one of them"),
+        'it is "llama", .* served=qwen3', "correct one of them"),
     Row("the relay has another `--channel`", registered(
         model="qwen3", channel="kv-other:"), ERROR,
         '"w2" .* --channel "kv-other:".*"kv-events:"', "write the same"),

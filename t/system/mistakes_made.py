@@ -310,7 +310,7 @@ def registered(request=False, worker="w2", **fields):
         bench.stage.redis.hset(f"kv-worker:{{{worker}}}", mapping={
             "address": "0.0.0.1:10", **fields})
         with bench.running(bench.router(
-                zone=ZONE.replace(";", " model=qwen3;"),
+                zone=ZONE.replace(";", " served=qwen3;"),
                 more=f"kv_router_redis main {url};")) as nginx:
             if request:
                 def known():

@@ -129,7 +129,7 @@ def other_parameters_are_refused():
     zone = f"block_size={BLOCK_SIZE}"
     for why, new in (("block_size", "block_size=32"),
                      ("max_workers", f"{zone} max_workers=16"),
-                     ("model", f"{zone} model=another"),
+                     ("model", f"{zone} served=another"),
                      ("eagle=off, not on", f"{zone} eagle=on")):
         at.stage.refused_reload(f"it was made with {why}", zone, new)
         the_zone_is_as_it_was()
