@@ -119,6 +119,14 @@ kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
 
+/* The first element and the number of elements of a normalised event. */
+typedef struct {
+    const char  *tag;
+    uint32_t     fields;
+} kvr_normalised_t;
+
+extern const kvr_normalised_t  kvr_normalised[KVR_BITS + 1];
+
 /* The names of tiers in RouterEvents. */
 extern const char *const  kvr_router_event_tiers[KVR_TIERS];
 

@@ -21,7 +21,7 @@ typedef enum {
 typedef struct {
     const char          *name;
     uint32_t             len;
-    kvr_field_pt         read;
+    kvr_field_read_t    *read;
 } kvr_field_t;
 
 
@@ -42,18 +42,18 @@ static kvr_rc_t kvr_engine_store_verdict(kvr_decoder_t *d,
 
 /* Fields after the tag, by position. */
 
-static const kvr_field_pt  kvr_stored_fields[] = {
+static kvr_field_read_t *const  kvr_stored_fields[] = {
     kvr_field_handles, kvr_field_parent, kvr_field_tokens,
     kvr_field_block_size, kvr_field_lora_id, kvr_field_medium,
     kvr_field_seventh, kvr_field_extra_keys, kvr_field_group,
     kvr_field_group_kind, kvr_engine_window, NULL
 };
 
-static const kvr_field_pt  kvr_removed_fields[] = {
+static kvr_field_read_t *const  kvr_removed_fields[] = {
     kvr_field_handles, kvr_field_medium, kvr_field_group, NULL
 };
 
-static const kvr_field_pt  kvr_cleared_fields[] = { NULL };
+static kvr_field_read_t *const  kvr_cleared_fields[] = { NULL };
 
 
 /*
@@ -275,9 +275,9 @@ static kvr_rc_t
 kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
 {
     uint32_t             i;
-    kvr_field_pt         read;
+    kvr_field_read_t    *read;
     kvr_msgpack_item_t   item;
-    const kvr_field_pt  *field;
+    kvr_field_read_t *const  *field;
 
     field = kvr_cleared_fields;
 
@@ -323,7 +323,7 @@ static kvr_rc_t
 kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
 {
     uint32_t             i;
-    kvr_field_pt         read;
+    kvr_field_read_t    *read;
     kvr_msgpack_item_t   key, item;
     const kvr_field_t   *field;
 

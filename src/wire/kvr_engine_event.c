@@ -413,7 +413,7 @@ kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item)
 {
     uint32_t            i;
-    kvr_field_pt        read;
+    kvr_field_read_t   *read;
     kvr_msgpack_item_t  key, value;
 
     if (item->type == MPACK_TOKEN_NIL) {

@@ -66,65 +66,22 @@ typedef struct {
 } kvr_engine_event_t;
 
 
-typedef kvr_rc_t (*kvr_field_pt)(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-
-
 /*
  * Readers: the item was read already, what it contains was not.  They return
  * KVR_OK, or KVR_INVALID for broken msgpack.
  */
 
-kvr_rc_t kvr_field_tag(kvr_decoder_t *d, kvr_engine_event_t *e,
+typedef kvr_rc_t kvr_field_read_t(kvr_decoder_t *d, kvr_engine_event_t *e,
     const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_handles(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_parent(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_tokens(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_block_size(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_lora_id(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_medium(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_seventh(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_lora_name(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_metadata(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_salt(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_extra_keys(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_group(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_group_kind(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_locality(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_remaining(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_origin(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_rank(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_base(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_event_id(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_object_key(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_object_group(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_tenant(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_mm_infos(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
-kvr_rc_t kvr_field_skip(kvr_decoder_t *d, kvr_engine_event_t *e,
-    const kvr_msgpack_item_t *item);
+
+kvr_field_read_t  kvr_field_tag, kvr_field_handles, kvr_field_parent,
+    kvr_field_tokens, kvr_field_block_size, kvr_field_lora_id,
+    kvr_field_medium, kvr_field_seventh, kvr_field_lora_name,
+    kvr_field_metadata, kvr_field_salt, kvr_field_extra_keys, kvr_field_group,
+    kvr_field_group_kind, kvr_field_locality, kvr_field_remaining,
+    kvr_field_origin, kvr_field_rank, kvr_field_base, kvr_field_event_id,
+    kvr_field_object_key, kvr_field_object_group, kvr_field_tenant,
+    kvr_field_mm_infos, kvr_field_skip;
 
 /* Gives the event the block that its object_key names. */
 void kvr_object_handle(kvr_decoder_t *d, kvr_engine_event_t *e);

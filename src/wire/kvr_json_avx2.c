@@ -16,15 +16,6 @@
 
 
 #define KVR_JSON_TARGET  __attribute__((target("avx2,bmi,bmi2")))
-#define KVR_JSON_CHUNK   64
-
-
-typedef struct {
-    uint64_t  digits;
-    uint64_t  zeros;
-    uint64_t  commas;
-    uint64_t  spaces;
-} kvr_json_masks_t;
 
 
 KVR_JSON_TARGET
@@ -132,11 +123,7 @@ kvr_json_ids_chunks(const char *p, const char *end, uint32_t *out, size_t cap,
         begins = m.digits & ~(m.digits << 1);
         commas = m.commas;
 
-        wrong = ~(m.digits | m.commas | m.spaces);
-        wrong |= m.commas & ~(m.digits << 1);
-        wrong |= m.spaces & ~((m.commas << 1) | 1);
-        wrong |= (m.spaces << 1) & ~m.digits;
-        wrong |= begins & m.zeros & (m.digits >> 1);
+        wrong = kvr_json_wrong(&m, begins);
 
         /* nine digits in a row */
 

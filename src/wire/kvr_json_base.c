@@ -9,10 +9,10 @@
 #include "kvr_json_ways.h"
 #include "kvr_json_word.h"
 
-/* 64 bytes at once, if the processor is sure to have SSE2 */
+/* chunks, if the processor is sure to have SSE2 */
 #if (KVR_JSON_WORDS) && defined(__SSE2__)
 #include <emmintrin.h>
-#define KVR_JSON_CHUNK       64
+#define KVR_JSON_SSE2        1
 #endif
 
 
@@ -56,15 +56,7 @@ kvr_json_word_digits(uint64_t w)
 #endif
 
 
-#ifdef KVR_JSON_CHUNK
-
-typedef struct {
-    uint64_t  digits;
-    uint64_t  zeros;
-    uint64_t  commas;
-    uint64_t  spaces;
-} kvr_json_masks_t;
-
+#ifdef KVR_JSON_SSE2
 
 static inline void
 kvr_json_chunk_masks(const char *p, kvr_json_masks_t *m)
@@ -106,7 +98,7 @@ kvr_json_ids_chunks(const char *p, const char *end, uint32_t *out, size_t cap,
 {
     size_t            count;
     unsigned          at, len;
-    uint64_t          begins, commas, wrong;
+    uint64_t          begins, commas;
     kvr_json_masks_t  m;
 
     count = *n;
@@ -120,13 +112,7 @@ kvr_json_ids_chunks(const char *p, const char *end, uint32_t *out, size_t cap,
         begins = m.digits & ~(m.digits << 1);
         commas = m.commas;
 
-        wrong = ~(m.digits | m.commas | m.spaces);
-        wrong |= m.commas & ~(m.digits << 1);
-        wrong |= m.spaces & ~((m.commas << 1) | 1);
-        wrong |= (m.spaces << 1) & ~m.digits;
-        wrong |= begins & m.zeros & (m.digits >> 1);
-
-        if (wrong || commas == 0) {
+        if (kvr_json_wrong(&m, begins) || commas == 0) {
             break;
         }
 
@@ -167,7 +153,7 @@ static const char *
 kvr_json_ids_base(const char *p, const char *end, uint32_t *out, size_t cap,
     size_t *n)
 {
-#ifdef KVR_JSON_CHUNK
+#ifdef KVR_JSON_SSE2
     p = kvr_json_ids_chunks(p, end, out, cap, n);
 #endif
 

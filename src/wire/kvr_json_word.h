@@ -40,4 +40,32 @@ kvr_json_word(const char *p)
 }
 
 
+/* By vector instructions: a bit for each byte of a chunk. */
+
+#define KVR_JSON_CHUNK       64
+
+typedef struct {
+    uint64_t  digits;
+    uint64_t  zeros;
+    uint64_t  commas;
+    uint64_t  spaces;
+} kvr_json_masks_t;
+
+
+/*
+ * Not 0: the chunk has something else than numbers without leading zeros, each
+ * with a comma behind it and at most one blank before it.
+ */
+
+static inline uint64_t
+kvr_json_wrong(const kvr_json_masks_t *m, uint64_t begins)
+{
+    return ~(m->digits | m->commas | m->spaces)
+           | (m->commas & ~(m->digits << 1))
+           | (m->spaces & ~((m->commas << 1) | 1))
+           | ((m->spaces << 1) & ~m->digits)
+           | (begins & m->zeros & (m->digits >> 1));
+}
+
+
 #endif /* KVR_JSON_WORD_H_INCLUDED */

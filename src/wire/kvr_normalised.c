@@ -30,9 +30,18 @@ static kvr_rc_t kvr_normalised_class(kvr_decoder_t *d, kvr_event_t *ev,
     const kvr_msgpack_item_t *item);
 static kvr_rc_t kvr_normalised_bits(kvr_decoder_t *d, kvr_event_t *ev,
     const kvr_msgpack_item_t *item);
-static void kvr_normalised_copy(const kvr_msgpack_item_t *item, uint64_t *out);
 static const uint64_t *kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
-    kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max, uint32_t *n);
+    const kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max,
+    uint32_t *n);
+
+
+const kvr_normalised_t  kvr_normalised[KVR_BITS + 1] = {
+    [KVR_STORE] = { "s", 6 },
+    [KVR_REMOVE] = { "r", 4 },
+    [KVR_CLEAR] = { "c", 2 },
+    [KVR_CLASS] = { "g", 6 },
+    [KVR_BITS] = { "b", 5 }
+};
 
 
 kvr_rc_t
@@ -57,7 +66,7 @@ kvr_normalised_next(kvr_decoder_t *d, kvr_event_t *ev)
     bool                nested;
     uint32_t            i;
     kvr_rc_t            rc;
-    kvr_msgpack_item_t  event, item[KVR_NORMALISED_FIELDS], other;
+    kvr_msgpack_item_t  event, item[KVR_NORMALISED_FIELDS], other, *to;
 
     if (d->left == 0) {
         return d->in.left == 0 ? KVR_DONE : KVR_INVALID;
@@ -85,17 +94,13 @@ kvr_normalised_next(kvr_decoder_t *d, kvr_event_t *ev)
 
     for (i = 0; i < event.count; i++) {
 
-        if (kvr_msgpack_read(&d->in,
-                             i < KVR_NORMALISED_FIELDS ? &item[i] : &other)
-            != KVR_OK)
-        {
+        to = i < KVR_NORMALISED_FIELDS ? &item[i] : &other;
+
+        if (kvr_msgpack_read(&d->in, to) != KVR_OK) {
             return KVR_INVALID;
         }
 
-        rc = kvr_msgpack_skip_rest(&d->in,
-                                   i < KVR_NORMALISED_FIELDS ? &item[i]
-                                                             : &other,
-                                   KVR_MSGPACK_DEPTH - 2);
+        rc = kvr_msgpack_skip_rest(&d->in, to, KVR_MSGPACK_DEPTH - 2);
         if (rc == KVR_INVALID) {
             return KVR_INVALID;
         }
@@ -117,36 +122,25 @@ static kvr_rc_t
 kvr_normalised_event(kvr_decoder_t *d, kvr_event_t *ev,
     kvr_msgpack_item_t *item, uint32_t n)
 {
-    uint32_t             fields;
+    uint32_t             kind;
     kvr_msgpack_item_t  *parent;
 
-    if (n != 0 && kvr_msgpack_equals(&item[0], "s")) {
-        ev->kind = KVR_STORE;
-        fields = 6;
+    for (kind = 0; /* void */ ; kind++) {
 
-    } else if (n != 0 && kvr_msgpack_equals(&item[0], "r")) {
-        ev->kind = KVR_REMOVE;
-        fields = 4;
+        if (n == 0 || kind > KVR_BITS) {
+            return kvr_event_refuse(d, ev, KVR_WHY_TYPE, "unknown event type");
+        }
 
-    } else if (n != 0 && kvr_msgpack_equals(&item[0], "c")) {
-        ev->kind = KVR_CLEAR;
-        fields = 2;
-
-    } else if (n != 0 && kvr_msgpack_equals(&item[0], "g")) {
-        ev->kind = KVR_CLASS;
-        fields = 6;
-
-    } else if (n != 0 && kvr_msgpack_equals(&item[0], "b")) {
-        ev->kind = KVR_BITS;
-        fields = 5;
-
-    } else {
-        return kvr_event_refuse(d, ev, KVR_WHY_TYPE, "unknown event type");
+        if (kvr_msgpack_equals(&item[0], kvr_normalised[kind].tag)) {
+            break;
+        }
     }
 
-    if (n < fields) {
+    if (n < kvr_normalised[kind].fields) {
         return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX, "short event");
     }
+
+    ev->kind = (kvr_event_kind_t) kind;
 
     if (item[1].type != MPACK_TOKEN_UINT || item[1].number >= KVR_RANKS_MAX) {
         return kvr_event_refuse(d, ev, KVR_WHY_RANK, "rank out of range");
@@ -256,65 +250,34 @@ static kvr_rc_t
 kvr_normalised_bits(kvr_decoder_t *d, kvr_event_t *ev,
     const kvr_msgpack_item_t *item)
 {
-    size_t     n, added;
-    uint64_t  *out;
+    (void) kvr_normalised_u64s(d, ev, &item[3], &d->handles,
+                               KVR_EVENT_BLOCKS_MAX, &ev->nhandles);
+    ev->nadded = ev->nhandles;
 
-    if (item[3].type != MPACK_TOKEN_BIN || item[4].type != MPACK_TOKEN_BIN) {
-        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX, "handles are not bin");
+    if (ev->verdict == KVR_KEEP) {
+        ev->handles = kvr_normalised_u64s(d, ev, &item[4], &d->handles,
+                                          KVR_EVENT_BLOCKS_MAX,
+                                          &ev->nhandles);
     }
-
-    if (item[3].count % 8 != 0 || item[4].count % 8 != 0) {
-        return kvr_event_refuse(d, ev, KVR_WHY_LENGTH,
-                                "handles are not whole u64");
-    }
-
-    added = item[3].count / 8;
-    n = added + item[4].count / 8;
-
-    if (n > KVR_EVENT_BLOCKS_MAX) {
-        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "too many blocks");
-    }
-
-    out = kvr_scratch_reserve(&d->handles, n * 8);
-    if (out == NULL && n != 0) {
-        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "out of memory");
-    }
-
-    kvr_normalised_copy(&item[3], out);
-    kvr_normalised_copy(&item[4], out + added);
-
-    ev->handles = out;
-    ev->nhandles = (uint32_t) n;
-    ev->nadded = (uint32_t) added;
 
     return KVR_OK;
 }
 
 
-static void
-kvr_normalised_copy(const kvr_msgpack_item_t *item, uint64_t *out)
-{
-    uint32_t        i, k;
-    const uint8_t  *p;
+/*
+ * Reads numbers behind the first *n of `to`; returns all of them.  If the item
+ * is not valid, refuses the event and returns NULL.
+ */
 
-    p = (const uint8_t *) item->bytes;
-
-    for (i = 0; i < item->count / 8; i++, p += 8) {
-        out[i] = 0;
-
-        for (k = 0; k < 8; k++) {
-            out[i] |= (uint64_t) p[k] << (k * 8);
-        }
-    }
-}
-
-
-/* If the item is not valid, refuses the event and returns NULL. */
 static const uint64_t *
 kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
-    kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max, uint32_t *n)
+    const kvr_msgpack_item_t *item, kvr_scratch_t *to, uint32_t max,
+    uint32_t *n)
 {
-    uint64_t  *out;
+    size_t          all;
+    uint32_t        k;
+    uint64_t       *out;
+    const uint8_t  *p, *end;
 
     if (item->type != MPACK_TOKEN_BIN) {
         (void) kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
@@ -328,19 +291,28 @@ kvr_normalised_u64s(kvr_decoder_t *d, kvr_event_t *ev,
         return NULL;
     }
 
-    if (item->count / 8 > max) {
+    all = *n + (size_t) item->count / 8;
+
+    if (all > max) {
         (void) kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "too many blocks");
         return NULL;
     }
 
-    out = kvr_scratch_reserve(to, item->count);
-    if (out == NULL && item->count != 0) {
+    out = kvr_scratch_reserve(to, all * 8);
+    if (out == NULL && all != 0) {
         (void) kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "out of memory");
         return NULL;
     }
 
-    *n = item->count / 8;
-    kvr_normalised_copy(item, out);
+    p = (const uint8_t *) item->bytes;
+
+    for (end = p + item->count; p != end; p += 8, (*n)++) {
+        out[*n] = 0;
+
+        for (k = 0; k < 8; k++) {
+            out[*n] |= (uint64_t) p[k] << (k * 8);
+        }
+    }
 
     return out;
 }

@@ -20,6 +20,7 @@ typedef struct {
 
 static void kvr_pack(kvr_packer_t *out, mpack_token_t token);
 static void kvr_pack_u64(kvr_packer_t *out, uint64_t value);
+static void kvr_pack_maybe(kvr_packer_t *out, bool is, uint64_t value);
 static void kvr_pack_text(kvr_packer_t *out, const char *text, size_t len);
 static void kvr_pack_bytes(kvr_packer_t *out, const void *bytes, size_t len);
 static void kvr_pack_u64s(kvr_packer_t *out, const uint64_t *values,
@@ -52,43 +53,28 @@ kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev)
     to.left = size;
     to.full = false;
 
+    kvr_pack(&to, mpack_pack_array(kvr_normalised[ev->kind].fields));
+    kvr_pack_text(&to, kvr_normalised[ev->kind].tag, 1);
+    kvr_pack_u64(&to, ev->rank);
+
     switch (ev->kind) {
 
     case KVR_STORE:
-        kvr_pack(&to, mpack_pack_array(6));
-        kvr_pack_text(&to, "s", 1);
-        kvr_pack_u64(&to, ev->rank);
         kvr_pack_u64(&to, ev->tier);
-
-        if (ev->has_parent) {
-            kvr_pack_u64(&to, ev->parent);
-
-        } else {
-            kvr_pack(&to, mpack_pack_nil());
-        }
-
+        kvr_pack_maybe(&to, ev->has_parent, ev->parent);
         kvr_pack_u64s(&to, ev->handles, ev->nhandles);
         kvr_pack_u64s(&to, ev->locals, ev->nlocals);
         break;
 
     case KVR_REMOVE:
-        kvr_pack(&to, mpack_pack_array(4));
-        kvr_pack_text(&to, "r", 1);
-        kvr_pack_u64(&to, ev->rank);
         kvr_pack_u64(&to, ev->tier);
         kvr_pack_u64s(&to, ev->handles, ev->nhandles);
         break;
 
     case KVR_CLEAR:
-        kvr_pack(&to, mpack_pack_array(2));
-        kvr_pack_text(&to, "c", 1);
-        kvr_pack_u64(&to, ev->rank);
         break;
 
     case KVR_CLASS:
-        kvr_pack(&to, mpack_pack_array(6));
-        kvr_pack_text(&to, "g", 1);
-        kvr_pack_u64(&to, ev->rank);
         kvr_pack_u64(&to, ev->class_at);
         kvr_pack_u64(&to, ev->group_kind);
         kvr_pack_u64(&to, ev->class_window);
@@ -96,9 +82,6 @@ kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev)
         break;
 
     case KVR_BITS:
-        kvr_pack(&to, mpack_pack_array(5));
-        kvr_pack_text(&to, "b", 1);
-        kvr_pack_u64(&to, ev->rank);
         kvr_pack_u64(&to, ev->class_at);
         kvr_pack_u64s(&to, ev->handles, ev->nadded);
         kvr_pack_u64s(&to, ev->handles + ev->nadded,
@@ -130,12 +113,7 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     kvr_pack_u64(&to, e->seq);
     kvr_pack(&to, mpack_pack_boolean(e->complete));
 
-    if (e->has_engine_seq) {
-        kvr_pack_u64(&to, e->rank);
-
-    } else {
-        kvr_pack(&to, mpack_pack_nil());
-    }
+    kvr_pack_maybe(&to, e->has_engine_seq, e->rank);
 
     if (e->payload != NULL) {
         kvr_pack(&to, mpack_pack_bin((mpack_uint32_t) e->payload_len));
@@ -145,12 +123,7 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
         kvr_pack(&to, mpack_pack_nil());
     }
 
-    if (e->has_engine_seq) {
-        kvr_pack_u64(&to, e->engine_seq);
-
-    } else {
-        kvr_pack(&to, mpack_pack_nil());
-    }
+    kvr_pack_maybe(&to, e->has_engine_seq, e->engine_seq);
 
     kvr_pack(&to, mpack_pack_boolean(e->hybrid));
 
@@ -179,6 +152,15 @@ static void
 kvr_pack_u64(kvr_packer_t *out, uint64_t value)
 {
     kvr_pack(out, mpack_pack_uint(value));
+}
+
+
+/* The value, or nil. */
+
+static void
+kvr_pack_maybe(kvr_packer_t *out, bool is, uint64_t value)
+{
+    kvr_pack(out, is ? mpack_pack_uint(value) : mpack_pack_nil());
 }
 
 
