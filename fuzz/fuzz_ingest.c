@@ -10,7 +10,7 @@
 
 #include "drained.h"
 
-#include "follow/kvr_ingest.h"
+#include "follow/kvr_ingest_state.h"
 
 #include "../t/unit/kinds.h"
 
@@ -117,7 +117,7 @@ open_zone(const kind_t *kind)
     }
 
     ingest = kvr_ingest_create(&router);
-    kvr_ingest_remember(ingest, 64);
+    ingest->memory.blocks = 64;
 }
 
 

@@ -698,7 +698,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
     ngx_uint_t        n;
     kvr_turn_t        turn;
     kvr_repair_t     *r;
-    kvr_follow_rc_t   rc;
+    kvr_next_t        rc;
 
     blocks = c->pace;
 
@@ -716,7 +716,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
         switch (rc) {
 
-        case KVR_FOLLOW_AGAIN:
+        case KVR_NEXT_AGAIN:
 
             if (bytes) {
                 blocks -= 1 + bytes / NGX_HTTP_KV_ROUTER_BLOCK_BYTES;
@@ -724,7 +724,7 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
             break;
 
-        case KVR_FOLLOW_ASK:
+        case KVR_NEXT_ASK:
 
             if (ngx_http_kv_router_redis_send(&c->repairer,
                                             ngx_http_kv_router_consumer_answer,
@@ -739,16 +739,16 @@ ngx_http_kv_router_consumer_work(ngx_http_kv_router_consumer_t *c)
 
             break;
 
-        case KVR_FOLLOW_YIELD:
+        case KVR_NEXT_YIELD:
             return NGX_AGAIN;
 
-        case KVR_FOLLOW_BUSY:
+        case KVR_NEXT_BUSY:
             return NGX_BUSY;
 
-        case KVR_FOLLOW_LOST:
+        case KVR_NEXT_LOST:
             return NGX_ABORT;
 
-        default: /* KVR_FOLLOW_IDLE */
+        default: /* KVR_NEXT_WAIT */
             return NGX_DECLINED;
         }
     }

@@ -7,17 +7,16 @@
 #include "kvr_follow.h"
 
 
-static kvr_follow_rc_t kvr_follow_next(kvr_follow_t *f,
+static kvr_next_t kvr_follow_next(kvr_follow_t *f,
     const kvr_turn_t *turn, kvr_ask_t *ask, kvr_repair_t **r);
-static kvr_follow_rc_t kvr_follow_repair(kvr_follow_t *f,
+static kvr_next_t kvr_follow_repair(kvr_follow_t *f,
     const kvr_turn_t *turn, kvr_ask_t *ask, kvr_repair_t **r);
-static kvr_follow_rc_t kvr_follow_message(kvr_follow_t *f,
+static kvr_next_t kvr_follow_message(kvr_follow_t *f,
     const kvr_turn_t *turn);
-static kvr_follow_rc_t kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m);
+static kvr_next_t kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m);
 static kvr_rc_t kvr_follow_dropped(kvr_follow_t *f, uint8_t times);
 static void kvr_follow_refused(kvr_follow_t *f, const kvr_queued_t *m,
     const char *detail);
-static kvr_follow_rc_t kvr_follow_stopped(kvr_rc_t rc);
 
 
 kvr_rc_t
@@ -116,13 +115,13 @@ kvr_follow_waits(const kvr_follow_t *f)
 }
 
 
-kvr_follow_rc_t
+kvr_next_t
 kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn, size_t *bytes,
     kvr_ask_t *ask, kvr_repair_t **r)
 {
     char             warning[KVR_WARNING_LEN];
     kvr_rc_t         rc;
-    kvr_follow_rc_t  next;
+    kvr_next_t       next;
 
     *bytes = 0;
 
@@ -143,14 +142,14 @@ kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn, size_t *bytes,
     switch (rc) {
 
     case KVR_OK:
-        return KVR_FOLLOW_YIELD;
+        return KVR_NEXT_YIELD;
 
     case KVR_DONE:
         break;
 
     case KVR_BUSY:
     case KVR_LOST:
-        return kvr_follow_stopped(rc);
+        return kvr_repair_stopped(rc);
 
     default:
         kvr_tell(f->tell, KVR_LOG_ALERT, "message failed: %d", (int) rc);
@@ -167,7 +166,7 @@ kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn, size_t *bytes,
         f->repair = NULL;
     }
 
-    return KVR_FOLLOW_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
@@ -177,18 +176,18 @@ kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn, size_t *bytes,
  * for these may make the worker EXACT again.
  */
 
-static kvr_follow_rc_t
+static kvr_next_t
 kvr_follow_next(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     kvr_repair_t **r)
 {
     bool             empty;
     kvr_rc_t         rc;
-    kvr_follow_rc_t  next;
+    kvr_next_t       next;
 
     if (f->dropped == 2) {
         rc = kvr_follow_dropped(f, 2);
         if (rc != KVR_OK) {
-            return kvr_follow_stopped(rc);
+            return kvr_repair_stopped(rc);
         }
     }
 
@@ -199,7 +198,7 @@ kvr_follow_next(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     {
         next = kvr_follow_repair(f, turn, ask, r);
 
-        if (next != KVR_FOLLOW_IDLE) {
+        if (next != KVR_NEXT_WAIT) {
             return next;
         }
     }
@@ -211,50 +210,36 @@ kvr_follow_next(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     if (f->dropped && f->repairs.nactive == 0 && f->repairs.nwanted == 0) {
         rc = kvr_follow_dropped(f, 1);
         if (rc != KVR_OK) {
-            return kvr_follow_stopped(rc);
+            return kvr_repair_stopped(rc);
         }
     }
 
     f->full = false;
 
-    return KVR_FOLLOW_IDLE;
+    return KVR_NEXT_WAIT;
 }
 
 
-static kvr_follow_rc_t
+static kvr_next_t
 kvr_follow_repair(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     kvr_repair_t **r)
 {
-    switch (kvr_repairs_step(&f->repairs, turn, ask, r)) {
+    kvr_next_t  next;
 
-    case KVR_REPAIR_ASK:
-        return KVR_FOLLOW_ASK;
+    next = kvr_repairs_step(&f->repairs, turn, ask, r);
 
-    case KVR_REPAIR_APPLY:
+    if (next == KVR_NEXT_APPLY) {
         f->repair = *r;
-        return KVR_FOLLOW_AGAIN;
-
-    case KVR_REPAIR_YIELD:
-        return KVR_FOLLOW_YIELD;
-
-    case KVR_REPAIR_WAIT:
-        return KVR_FOLLOW_IDLE;
-
-    case KVR_REPAIR_BUSY:
-        return KVR_FOLLOW_BUSY;
-
-    case KVR_REPAIR_LOST:
-        return KVR_FOLLOW_LOST;
-
-    default:
-        return KVR_FOLLOW_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
+
+    return next;
 }
 
 
 /* Parks, opens or drops the first message of the queue. */
 
-static kvr_follow_rc_t
+static kvr_next_t
 kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
 {
     kvr_lane_t            *lane;
@@ -269,7 +254,7 @@ kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
 
         if (lane && (lane->active || lane->parked.first)) {
             kvr_queue_park(&f->queue, &lane->parked);
-            return KVR_FOLLOW_AGAIN;
+            return KVR_NEXT_AGAIN;
         }
     }
 
@@ -283,10 +268,10 @@ kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
         return kvr_follow_gap(f, m);
 
     case KVR_INGEST_BUSY:
-        return KVR_FOLLOW_BUSY;
+        return KVR_NEXT_BUSY;
 
     case KVR_INGEST_LOST:
-        return KVR_FOLLOW_LOST;
+        return KVR_NEXT_LOST;
 
     default: /* KVR_INGEST_APPLY, KVR_INGEST_DROP */
         break;
@@ -300,7 +285,7 @@ kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
 
     if (verdict == KVR_INGEST_DROP) {
         kvr_queue_free(&f->queue, m);
-        return KVR_FOLLOW_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     kvr_tell_debug(f->tell, "message of worker \"%.*s\", %zu bytes, is "
@@ -308,7 +293,7 @@ kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
 
     f->message = m;
 
-    return KVR_FOLLOW_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
@@ -318,7 +303,7 @@ kvr_follow_message(kvr_follow_t *f, const kvr_turn_t *turn)
  * given up.  If messages are still missing after that, m is refused.
  */
 
-static kvr_follow_rc_t
+static kvr_next_t
 kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m)
 {
     kvr_rc_t       rc;
@@ -334,7 +319,7 @@ kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m)
     if (m->gaps > 1 || kvr_ingest_missing(f->ingest, &missing) != KVR_OK) {
         kvr_follow_refused(f, m, "no place in the stream");
         kvr_queue_free(&f->queue, kvr_queue_take(&f->queue));
-        return KVR_FOLLOW_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     if (m->gaps == 0 && lane && f->repairs.replay) {
@@ -344,18 +329,18 @@ kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m)
         kvr_queue_park(&f->queue, &lane->parked);
         kvr_repairs_want(&f->repairs, lane);
 
-        return KVR_FOLLOW_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     rc = kvr_repair_lose(&f->repairs.env, m->worker, m->len, missing.epoch,
                          missing.seq);
     if (rc != KVR_OK) {
-        return kvr_follow_stopped(rc);
+        return kvr_repair_stopped(rc);
     }
 
     m->gaps = 2;
 
-    return KVR_FOLLOW_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
@@ -410,11 +395,4 @@ kvr_follow_refused(kvr_follow_t *f, const kvr_queued_t *m, const char *detail)
 
     kvr_tell_refused(f->tell, lane ? &lane->detail : &f->detail, m->worker,
                      m->len, detail);
-}
-
-
-static kvr_follow_rc_t
-kvr_follow_stopped(kvr_rc_t rc)
-{
-    return rc == KVR_LOST ? KVR_FOLLOW_LOST : KVR_FOLLOW_BUSY;
 }

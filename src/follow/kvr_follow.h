@@ -42,17 +42,6 @@ typedef struct {
 } kvr_follow_t;
 
 
-typedef enum {
-    KVR_FOLLOW_AGAIN,               /* step again at once, */
-    KVR_FOLLOW_YIELD,               /* in the next turn, */
-    KVR_FOLLOW_ASK,                 /* after ask was sent, whose reply is for
-                                       kvr_repair_answer(), */
-    KVR_FOLLOW_IDLE,                /* after news, */
-    KVR_FOLLOW_BUSY,                /* or some time later: a lock is taken */
-    KVR_FOLLOW_LOST                 /* the lease is another process's */
-} kvr_follow_rc_t;
-
-
 /*
  * f is all zeros; replay: missing messages are read from the logs.  KVR_FULL:
  * no memory, f must be closed.
@@ -77,9 +66,9 @@ bool kvr_follow_waits(const kvr_follow_t *f);
 /*
  * Does the next bit of work: applies a slice of what is open, or opens a
  * message or an entry.  *bytes: the size of one that was applied to its end,
- * or 0.  KVR_FOLLOW_ASK: *r asks.
+ * or 0.  KVR_NEXT_ASK: *r asks.  Never KVR_NEXT_APPLY or _DONE.
  */
-kvr_follow_rc_t kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn,
+kvr_next_t kvr_follow_step(kvr_follow_t *f, const kvr_turn_t *turn,
     size_t *bytes, kvr_ask_t *ask, kvr_repair_t **r);
 
 

@@ -61,13 +61,6 @@ kvr_ingest_destroy(kvr_ingest_t *in)
 }
 
 
-void
-kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks)
-{
-    in->memory.blocks = blocks;
-}
-
-
 /* ---- messages ----------------------------------------------------------- */
 
 kvr_rc_t

@@ -67,13 +67,6 @@ kvr_ingest_t *kvr_ingest_create(kvr_router_t *k);
 void kvr_ingest_destroy(kvr_ingest_t *in);
 
 /*
- * Sets the maximum number of remembered blocks of engines that send bare
- * batches, instead of KVR_NORMALISE_BLOCKS.  Must be called before the first
- * message.
- */
-void kvr_ingest_remember(kvr_ingest_t *in, uint32_t blocks);
-
-/*
  * Looks at one message of the channel or log of `worker`.  The bytes must
  * stay until the last step.  live: from pub/sub; false: from the log, read in
  * order.  An unknown worker is made (KVR_WORKER_SEEN) if the zone has space.

@@ -55,20 +55,20 @@
 #define KVR_REPAIR_TRY_AGAIN   500
 
 
-static kvr_repair_rc_t kvr_repair_start(kvr_repair_t *r);
-static kvr_repair_rc_t kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn,
+static kvr_next_t kvr_repair_start(kvr_repair_t *r);
+static kvr_next_t kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn,
     kvr_ask_t *ask);
-static kvr_repair_rc_t kvr_repair_last(kvr_repair_t *r);
-static kvr_repair_rc_t kvr_repair_page(kvr_repair_t *r,
+static kvr_next_t kvr_repair_last(kvr_repair_t *r);
+static kvr_next_t kvr_repair_page(kvr_repair_t *r,
     const kvr_turn_t *turn);
-static kvr_repair_rc_t kvr_repair_page_ends(kvr_repair_t *r);
-static kvr_repair_rc_t kvr_repair_hole(kvr_repair_t *r,
+static kvr_next_t kvr_repair_page_ends(kvr_repair_t *r);
+static kvr_next_t kvr_repair_hole(kvr_repair_t *r,
     const kvr_cursor_t *id);
-static kvr_repair_rc_t kvr_repair_apply(kvr_repair_t *r,
+static kvr_next_t kvr_repair_apply(kvr_repair_t *r,
     const kvr_turn_t *turn, const kvr_cursor_t *id, const kvr_reply_t *body);
 static bool kvr_repair_entry(const kvr_reply_t *entry, kvr_cursor_t *id,
     kvr_reply_t *body);
-static kvr_repair_rc_t kvr_repair_end(kvr_repair_t *r,
+static kvr_next_t kvr_repair_end(kvr_repair_t *r,
     const kvr_turn_t *turn);
 
 static bool kvr_repair_expected(const kvr_repair_t *r,
@@ -108,7 +108,7 @@ kvr_repair_stop(kvr_repair_t *r)
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 {
     switch (r->state) {
@@ -131,7 +131,7 @@ kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
     }
 
     if (r->asked == KVR_ASKED_WAITS) {
-        return KVR_REPAIR_WAIT;
+        return KVR_NEXT_WAIT;
     }
 
     switch (r->state) {
@@ -150,12 +150,12 @@ kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 
     default: /* KVR_REPAIR_NEW */
         kvr_repair_to(r, KVR_REPAIR_END);
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 }
 
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_start(kvr_repair_t *r)
 {
     kvr_rc_t      rc;
@@ -163,7 +163,7 @@ kvr_repair_start(kvr_repair_t *r)
 
     if (r->look) {
         kvr_repair_to(r, KVR_REPAIR_POINTER);
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     cursor = kvr_repair_cursor(r);
@@ -179,11 +179,11 @@ kvr_repair_start(kvr_repair_t *r)
 
     kvr_repair_to(r, KVR_REPAIR_LAST);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 {
     kvr_rc_t  rc;
@@ -207,7 +207,7 @@ kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
     }
 
     if (!turn->ready || r->after > turn->now_ms) {
-        return KVR_REPAIR_WAIT;
+        return KVR_NEXT_WAIT;
     }
 
     kvr_repair_command(r, ask);
@@ -217,13 +217,13 @@ kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 
     r->asked = KVR_ASKED_WAITS;
 
-    return KVR_REPAIR_ASK;
+    return KVR_NEXT_ASK;
 }
 
 
 /* ---- the log ------------------------------------------------------------ */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_last(kvr_repair_t *r)
 {
     kvr_rc_t      rc;
@@ -257,16 +257,16 @@ kvr_repair_last(kvr_repair_t *r)
 
     kvr_repair_to(r, KVR_REPAIR_POINTER);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
 {
     kvr_reply_t      entry, body;
     kvr_cursor_t     id;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     if (r->entry == r->reply.len) {
         return kvr_repair_page_ends(r);
@@ -278,12 +278,12 @@ kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
         kvr_tell_refused(r->env->tell, &r->lane->detail, r->id, r->len,
                          "not an entry of a log");
         r->entry++;
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     if (id.epoch != r->last.epoch || id.seq <= r->seq) {
         r->entry++;
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     if (r->aside) {
@@ -293,7 +293,7 @@ kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
     if (id.seq != r->seq + 1) {
         rc = kvr_repair_hole(r, &id);
 
-        if (r->state != KVR_REPAIR_PAGE || rc != KVR_REPAIR_AGAIN) {
+        if (r->state != KVR_REPAIR_PAGE || rc != KVR_NEXT_AGAIN) {
             return rc;
         }
     }
@@ -302,7 +302,7 @@ kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
 }
 
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_page_ends(kvr_repair_t *r)
 {
     bool  full;
@@ -320,13 +320,13 @@ kvr_repair_page_ends(kvr_repair_t *r)
 
     kvr_repair_to(r, full ? KVR_REPAIR_PAGE : KVR_REPAIR_END);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
 /* Entries are missing before id: a snapshot is needed, or they are lost. */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_hole(kvr_repair_t *r, const kvr_cursor_t *id)
 {
     kvr_rc_t  rc;
@@ -339,7 +339,7 @@ kvr_repair_hole(kvr_repair_t *r, const kvr_cursor_t *id)
     if (!r->given_up) {
         r->late = true;
         kvr_repair_to(r, KVR_REPAIR_POINTER);
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     rc = kvr_repair_lose(r->env, r->id, r->len, id->epoch, id->seq - 1);
@@ -350,11 +350,11 @@ kvr_repair_hole(kvr_repair_t *r, const kvr_cursor_t *id)
     r->seq = id->seq - 1;
     r->failed = true;
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
     const kvr_cursor_t *id, const kvr_reply_t *body)
 {
@@ -375,13 +375,13 @@ kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
 
         r->at = *id;
         r->bytes = body->len;
-        return KVR_REPAIR_APPLY;
+        return KVR_NEXT_APPLY;
 
     case KVR_INGEST_BUSY:
-        return KVR_REPAIR_BUSY;
+        return KVR_NEXT_BUSY;
 
     case KVR_INGEST_LOST:
-        return KVR_REPAIR_LOST;
+        return KVR_NEXT_LOST;
 
     case KVR_INGEST_GAP:
 
@@ -397,7 +397,7 @@ kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
             }
 
             r->gap = id->seq;
-            return KVR_REPAIR_AGAIN;
+            return KVR_NEXT_AGAIN;
         }
 
         detail = "no place in the stream";
@@ -413,7 +413,7 @@ kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
 
         r->seq = id->seq;
         r->entry++;
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 }
 
@@ -483,7 +483,7 @@ kvr_repair_entry(const kvr_reply_t *entry, kvr_cursor_t *id, kvr_reply_t *body)
 
 /* ---- the end ------------------------------------------------------------ */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
 {
     kvr_rc_t       rc;
@@ -510,7 +510,7 @@ kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
         if (!r->given_up) {
             r->late = true;
             kvr_repair_to(r, KVR_REPAIR_POINTER);
-            return KVR_REPAIR_AGAIN;
+            return KVR_NEXT_AGAIN;
         }
 
         end = &lane->missing;
@@ -546,7 +546,7 @@ kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
 
         r->env->tell->count(r->env->tell->data, KVR_COUNT_SNAPSHOTS_ASKED);
 
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\" ends at %llu-%llu%s",
@@ -554,7 +554,7 @@ kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
                    (unsigned long long) cursor.seq,
                    r->failed ? ", messages are lost" : "");
 
-    return KVR_REPAIR_DONE;
+    return KVR_NEXT_DONE;
 }
 
 

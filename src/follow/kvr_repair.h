@@ -9,11 +9,11 @@
  *     kvr_repair_begin(r, …);
  *
  *     switch (kvr_repair_step(r, &turn, &ask)) {
- *     case KVR_REPAIR_ASK:   send ask, and give the reply to
+ *     case KVR_NEXT_ASK:     send ask, and give the reply to
  *                            kvr_repair_answer(); then step again
- *     case KVR_REPAIR_APPLY: kvr_ingest_step() until KVR_DONE, then
+ *     case KVR_NEXT_APPLY:   kvr_ingest_step() until KVR_DONE, then
  *                            kvr_repair_applied(); then step again
- *     case KVR_REPAIR_DONE:  the repair has ended
+ *     case KVR_NEXT_DONE:    the repair has ended
  *     …
  *
  * States.  One that asks waits for the answer, and acts when it is there:
@@ -101,6 +101,23 @@ typedef struct {
 } kvr_repair_env_t;
 
 
+/* what the caller of a machine without I/O does next: steps again ... */
+typedef enum {
+    KVR_NEXT_ASK,                   /* when the command is sent, whose reply is
+                                       for kvr_repair_answer(), */
+    KVR_NEXT_APPLY,                 /* when the entry open in ingest is
+                                       applied, */
+    KVR_NEXT_AGAIN,                 /* at once, */
+    KVR_NEXT_YIELD,                 /* in the next turn, */
+    KVR_NEXT_WAIT,                  /* after an answer or other news, when the
+                                       connection is ready, or some time
+                                       later, */
+    KVR_NEXT_DONE,                  /* never: it has ended, */
+    KVR_NEXT_BUSY,                  /* later: a lock is taken, */
+    KVR_NEXT_LOST                   /* never: the lease is another process's */
+} kvr_next_t;
+
+
 /* one turn of the owner's loop */
 typedef struct {
     uint64_t           now_ms;      /* monotonic */
@@ -152,19 +169,6 @@ typedef struct {
 } kvr_repair_t;
 
 
-typedef enum {
-    KVR_REPAIR_ASK,                 /* send the command */
-    KVR_REPAIR_APPLY,               /* an entry is open in ingest */
-    KVR_REPAIR_AGAIN,               /* step again at once, */
-    KVR_REPAIR_YIELD,               /* in the next turn, */
-    KVR_REPAIR_WAIT,                /* after an answer, when the connection is
-                                       ready, or some time later */
-    KVR_REPAIR_DONE,                /* the repair has ended */
-    KVR_REPAIR_BUSY,                /* a lock is taken: step again later */
-    KVR_REPAIR_LOST                 /* the lease is another process's */
-} kvr_repair_rc_t;
-
-
 /* Begins the repair of a worker, whose id is terminated; env and lane stay. */
 void kvr_repair_begin(kvr_repair_t *r, const kvr_repair_env_t *env,
     kvr_lane_t *lane, uint32_t number, const char *id);
@@ -172,7 +176,7 @@ void kvr_repair_begin(kvr_repair_t *r, const kvr_repair_env_t *env,
 /* Ends a repair at any time; r may be without one. */
 void kvr_repair_stop(kvr_repair_t *r);
 
-kvr_repair_rc_t kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn,
+kvr_next_t kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn,
     kvr_ask_t *ask);
 
 /* The answer to the question; owns the reply.  Then step again. */
@@ -182,7 +186,7 @@ void kvr_repair_answer(kvr_repair_t *r, const kvr_turn_t *turn,
 /* The question was not sent: step again later. */
 void kvr_repair_unasked(kvr_repair_t *r);
 
-/* The entry of KVR_REPAIR_APPLY was applied; returns its size in bytes. */
+/* The entry of KVR_NEXT_APPLY was applied; returns its size in bytes. */
 size_t kvr_repair_applied(kvr_repair_t *r);
 
 /*
@@ -191,6 +195,9 @@ size_t kvr_repair_applied(kvr_repair_t *r);
  */
 kvr_rc_t kvr_repair_lose(const kvr_repair_env_t *env, const char *id,
     size_t len, uint64_t epoch, uint64_t seq);
+
+/* KVR_BUSY, KVR_LOST */
+kvr_next_t kvr_repair_stopped(kvr_rc_t rc);
 
 
 #endif /* KVR_REPAIR_H_INCLUDED */

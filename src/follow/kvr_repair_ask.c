@@ -171,10 +171,10 @@ kvr_repair_rc(kvr_rc_t rc)
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_stopped(kvr_rc_t rc)
 {
-    return rc == KVR_LOST ? KVR_REPAIR_LOST : KVR_REPAIR_BUSY;
+    return rc == KVR_LOST ? KVR_NEXT_LOST : KVR_NEXT_BUSY;
 }
 
 

@@ -20,16 +20,16 @@
 
 static kvr_rc_t kvr_repair_read_pointer(kvr_repair_t *r, const char **detail);
 static bool kvr_repair_useful(const kvr_repair_t *r);
-static kvr_repair_rc_t kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind,
+static kvr_next_t kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind,
     const char *detail);
-static kvr_repair_rc_t kvr_repair_expired(kvr_repair_t *r);
-static kvr_repair_rc_t kvr_repair_slice(kvr_repair_t *r,
+static kvr_next_t kvr_repair_expired(kvr_repair_t *r);
+static kvr_next_t kvr_repair_slice(kvr_repair_t *r,
     const kvr_turn_t *turn, kvr_trouble_t kind);
 
 
 /* ---- the pointer -------------------------------------------------------- */
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_pointer(kvr_repair_t *r)
 {
     kvr_rc_t     rc;
@@ -64,7 +64,7 @@ kvr_repair_pointer(kvr_repair_t *r)
     r->loading = false;
     kvr_repair_to(r, KVR_REPAIR_PART);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
@@ -152,7 +152,7 @@ kvr_repair_useful(const kvr_repair_t *r)
 
 /* Before the first part is asked for. */
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_load(kvr_repair_t *r)
 {
     kvr_rc_t             rc;
@@ -186,7 +186,7 @@ kvr_repair_load(kvr_repair_t *r)
             kvr_repair_to(r, KVR_REPAIR_SWAP);
         }
 
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
 
     case KVR_INVALID:
         return kvr_repair_useless(r, KVR_TROUBLE_BLOCK_SIZE,
@@ -203,11 +203,11 @@ kvr_repair_load(kvr_repair_t *r)
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn)
 {
     const char       *detail;
-    kvr_repair_rc_t   rc;
+    kvr_next_t        rc;
 
     if (r->asked == KVR_ASKED_IN_VAIN || (!r->open && r->reply.len == 0)) {
         return kvr_repair_expired(r);
@@ -226,7 +226,7 @@ kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn)
     }
 
     rc = kvr_repair_slice(r, turn, KVR_TROUBLE_PART);
-    if (rc != KVR_REPAIR_DONE) {
+    if (rc != KVR_NEXT_DONE) {
         return rc;
     }
 
@@ -237,13 +237,13 @@ kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn)
 
     kvr_repair_to(r, r->part < r->parts ? KVR_REPAIR_PART : KVR_REPAIR_SWAP);
 
-    return KVR_REPAIR_YIELD;
+    return KVR_NEXT_YIELD;
 }
 
 
-/* Applies a slice of the open data; KVR_REPAIR_DONE: all of it is applied. */
+/* Applies a slice of the open data; KVR_NEXT_DONE: all of it is applied. */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
 {
     kvr_rc_t  rc;
@@ -253,11 +253,11 @@ kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
     switch (rc) {
 
     case KVR_OK:
-        return KVR_REPAIR_YIELD;
+        return KVR_NEXT_YIELD;
 
     case KVR_DONE:
         r->open = false;
-        return KVR_REPAIR_DONE;
+        return KVR_NEXT_DONE;
 
     case KVR_BUSY:
     case KVR_LOST:
@@ -277,7 +277,7 @@ kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
  * names parts that do not exist.
  */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_expired(kvr_repair_t *r)
 {
     if (r->asked == KVR_ASKED_IN_VAIN || r->looks >= KVR_REPAIR_LOOKS) {
@@ -292,11 +292,11 @@ kvr_repair_expired(kvr_repair_t *r)
 
     kvr_repair_to(r, KVR_REPAIR_POINTER);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
 {
     bool      behind;
@@ -334,7 +334,7 @@ kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
 
         kvr_repair_to(r, KVR_REPAIR_PAGE);
 
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     if (!r->aside) {
@@ -359,18 +359,18 @@ kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
              (unsigned long long) r->head.seq, r->id, r->parts,
              r->head.complete ? "" : ", incomplete");
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_entry_aside(kvr_repair_t *r, const kvr_turn_t *turn, uint64_t seq,
     const kvr_reply_t *body)
 {
     kvr_rc_t          krc;
     const char       *detail;
     kvr_cursor_t      cursor;
-    kvr_repair_rc_t   rc;
+    kvr_next_t        rc;
 
     if (!r->open) {
 
@@ -385,7 +385,7 @@ kvr_repair_entry_aside(kvr_repair_t *r, const kvr_turn_t *turn, uint64_t seq,
 
     if (r->open) {
         rc = kvr_repair_slice(r, turn, KVR_TROUBLE_LOG);
-        if (rc != KVR_REPAIR_DONE) {
+        if (rc != KVR_NEXT_DONE) {
             return rc;
         }
     }
@@ -399,13 +399,13 @@ kvr_repair_entry_aside(kvr_repair_t *r, const kvr_turn_t *turn, uint64_t seq,
         kvr_repair_to(r, KVR_REPAIR_SWAP);
     }
 
-    return KVR_REPAIR_YIELD;
+    return KVR_NEXT_YIELD;
 }
 
 
 /* ---- without one -------------------------------------------------------- */
 
-static kvr_repair_rc_t
+static kvr_next_t
 kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind, const char *detail)
 {
     kvr_repair_trouble(r, kind, detail);
@@ -419,7 +419,7 @@ kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind, const char *detail)
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repair_give_up(kvr_repair_t *r)
 {
     kvr_cursor_t  cursor;
@@ -435,7 +435,7 @@ kvr_repair_give_up(kvr_repair_t *r)
 
     if (r->broken || !kvr_repair_behind(&cursor, &r->last)) {
         kvr_repair_to(r, KVR_REPAIR_END);
-        return KVR_REPAIR_AGAIN;
+        return KVR_NEXT_AGAIN;
     }
 
     /* if the epoch is new, its log is read from the first message on */
@@ -448,5 +448,5 @@ kvr_repair_give_up(kvr_repair_t *r)
                    (unsigned long long) r->last.epoch,
                    (unsigned long long) r->seq);
 
-    return KVR_REPAIR_AGAIN;
+    return KVR_NEXT_AGAIN;
 }

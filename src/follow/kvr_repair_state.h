@@ -46,9 +46,6 @@ kvr_rc_t kvr_repair_syncing(kvr_repair_t *r);
 /* KVR_OK for a worker that was removed, for it needs no repair. */
 kvr_rc_t kvr_repair_rc(kvr_rc_t rc);
 
-/* KVR_BUSY, KVR_LOST */
-kvr_repair_rc_t kvr_repair_stopped(kvr_rc_t rc);
-
 /* Can only a snapshot make the view whole? */
 bool kvr_repair_wants_snapshot(const kvr_repair_t *r);
 
@@ -56,17 +53,17 @@ bool kvr_repair_wants_snapshot(const kvr_repair_t *r);
 /* ---- kvr_repair_snapshot.c ---------------------------------------------- */
 
 /* States; return as kvr_repair_step() does. */
-kvr_repair_rc_t kvr_repair_pointer(kvr_repair_t *r);
-kvr_repair_rc_t kvr_repair_load(kvr_repair_t *r);
-kvr_repair_rc_t kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn);
-kvr_repair_rc_t kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn);
+kvr_next_t kvr_repair_pointer(kvr_repair_t *r);
+kvr_next_t kvr_repair_load(kvr_repair_t *r);
+kvr_next_t kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn);
+kvr_next_t kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn);
 
 /* Applies an entry of the log aside; it is behind r->seq. */
-kvr_repair_rc_t kvr_repair_entry_aside(kvr_repair_t *r,
+kvr_next_t kvr_repair_entry_aside(kvr_repair_t *r,
     const kvr_turn_t *turn, uint64_t seq, const kvr_reply_t *body);
 
 /* Goes on without the snapshot, with the log. */
-kvr_repair_rc_t kvr_repair_give_up(kvr_repair_t *r);
+kvr_next_t kvr_repair_give_up(kvr_repair_t *r);
 
 
 #endif /* KVR_REPAIR_STATE_H_INCLUDED */

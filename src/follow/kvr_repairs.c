@@ -144,12 +144,12 @@ kvr_repairs_tick(kvr_repairs_t *s, uint64_t shards, uint64_t now_ms)
 }
 
 
-kvr_repair_rc_t
+kvr_next_t
 kvr_repairs_step(kvr_repairs_t *s, const kvr_turn_t *turn, kvr_ask_t *ask,
     kvr_repair_t **r)
 {
     uint32_t         i, first;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     first = s->turn++;
 
@@ -167,17 +167,17 @@ kvr_repairs_step(kvr_repairs_t *s, const kvr_turn_t *turn, kvr_ask_t *ask,
 
         rc = kvr_repair_step(*r, turn, ask);
 
-        if (rc == KVR_REPAIR_DONE) {
+        if (rc == KVR_NEXT_DONE) {
             kvr_repairs_done(s, *r, turn);
-            return KVR_REPAIR_AGAIN;
+            return KVR_NEXT_AGAIN;
         }
 
-        if (rc != KVR_REPAIR_WAIT) {
+        if (rc != KVR_NEXT_WAIT) {
             return rc;
         }
     }
 
-    return KVR_REPAIR_WAIT;
+    return KVR_NEXT_WAIT;
 }
 
 

@@ -63,9 +63,9 @@ void kvr_repairs_tick(kvr_repairs_t *s, uint64_t shards, uint64_t now_ms);
 
 /*
  * Goes on with one of the repairs, *r, and starts those that are wanted.
- * Returns as kvr_repair_step() does; KVR_REPAIR_WAIT: none can go on now.
+ * Returns as kvr_repair_step() does; KVR_NEXT_WAIT: none can go on now.
  */
-kvr_repair_rc_t kvr_repairs_step(kvr_repairs_t *s, const kvr_turn_t *turn,
+kvr_next_t kvr_repairs_step(kvr_repairs_t *s, const kvr_turn_t *turn,
     kvr_ask_t *ask, kvr_repair_t **r);
 
 

@@ -161,7 +161,7 @@ reply_all(const kvr_turn_t *turn)
 
 /* Works until nothing is to be done. */
 
-static kvr_follow_rc_t
+static kvr_next_t
 work(void)
 {
     size_t            bytes;
@@ -169,28 +169,28 @@ work(void)
     kvr_ask_t         ask;
     kvr_turn_t        turn;
     kvr_repair_t     *r;
-    kvr_follow_rc_t   rc;
+    kvr_next_t        rc;
 
     for (n = 0; n < 100000; n++) {
         turn = (kvr_turn_t) { now_ms, 7, 16, true };
 
         rc = kvr_follow_step(&follow, &turn, &bytes, &ask, &r);
 
-        if (rc == KVR_FOLLOW_ASK) {
+        if (rc == KVR_NEXT_ASK) {
             replies[nopen] = redis(&ask);
             open[nopen++] = r;
 
             most_open = nopen > most_open ? nopen : most_open;
 
-        } else if (rc == KVR_FOLLOW_IDLE && nopen && !silent) {
+        } else if (rc == KVR_NEXT_WAIT && nopen && !silent) {
             reply_all(&turn);
 
-        } else if (rc != KVR_FOLLOW_AGAIN && rc != KVR_FOLLOW_YIELD) {
+        } else if (rc != KVR_NEXT_AGAIN && rc != KVR_NEXT_YIELD) {
             return rc;
         }
     }
 
-    return KVR_FOLLOW_BUSY;
+    return KVR_NEXT_BUSY;
 }
 
 
@@ -276,7 +276,7 @@ test_order(void)
     (void) push(1, 1);
     (void) push(0, 2);
     ok(follow.queue.count == 3, "messages wait,");
-    ok(work() == KVR_FOLLOW_IDLE && stands(0, "EXACT 2 of 2")
+    ok(work() == KVR_NEXT_WAIT && stands(0, "EXACT 2 of 2")
        && stands(1, "EXACT 1 of 1") && follow.queue.count == 0
        && follow.queue.bytes == 0 && !kvr_follow_waits(&follow),
        "and are applied in their order");
@@ -332,7 +332,7 @@ test_gap_without_log(void)
     (void) push(0, 1);
     (void) push(0, 5);
     (void) push(0, 6);
-    ok(work() == KVR_FOLLOW_IDLE && stands(0, "DEGRADED 6 of 3")
+    ok(work() == KVR_NEXT_WAIT && stands(0, "DEGRADED 6 of 3")
        && strstr(told, "messages of worker \"w0\" up to 7-4 are lost")
        && most_open == 0,
        "without logs a gap is a loss, and nothing is asked");
@@ -424,7 +424,7 @@ test_refused(void)
     (void) push_bytes("w0", "x", 1);
     (void) push_bytes("w0", "x", 1);
     (void) push(0, 2);
-    ok(work() == KVR_FOLLOW_IDLE && stands(0, "EXACT 2 of 2")
+    ok(work() == KVR_NEXT_WAIT && stands(0, "EXACT 2 of 2")
        && counted[KVR_COUNT_MESSAGES_REFUSED] == 4
        && strstr(told, "error: message of worker \"w0\" refused: ")
        && strstr(told, "info: message of worker \"w0\" refused: "),
@@ -486,7 +486,7 @@ test_lease(void)
     (void) push(0, 1);
     (void) push(0, 2);
     kvr_router_lease_release(&router);
-    ok(work() == KVR_FOLLOW_LOST && follow.queue.count == 2,
+    ok(work() == KVR_NEXT_LOST && follow.queue.count == 2,
        "without the lease nothing is applied");
     kvr_follow_close(&follow);
     ok(follow.queue.count == 0 && unreleased == 0,

@@ -257,14 +257,14 @@ close_world(void)
 
 /* Steps until the repair ends, or after so many questions; *rc: how. */
 
-static kvr_repair_rc_t
+static kvr_next_t
 steps(uint32_t most)
 {
     uint32_t          n;
     kvr_ask_t         ask;
     kvr_turn_t        turn;
     kvr_reply_t       reply;
-    kvr_repair_rc_t   rc;
+    kvr_next_t        rc;
 
     turn = (kvr_turn_t) { now_ms, 7, 3, true };
 
@@ -274,14 +274,14 @@ steps(uint32_t most)
 
         switch (rc) {
 
-        case KVR_REPAIR_ASK:
+        case KVR_NEXT_ASK:
             questions++;
 
             if (strlen(asked) < sizeof(asked) - 16) {
                 strcat(strcat(asked, asked[0] ? " " : ""), ask.argv[0]);
             }
 
-            if (kvr_repair_step(&repair, &turn, &ask) != KVR_REPAIR_WAIT) {
+            if (kvr_repair_step(&repair, &turn, &ask) != KVR_NEXT_WAIT) {
                 printf("Bail out! a question is not waited for\n");
                 exit(1);
             }
@@ -302,17 +302,17 @@ steps(uint32_t most)
             kvr_repair_answer(&repair, &turn, &reply);
             break;
 
-        case KVR_REPAIR_APPLY:
+        case KVR_NEXT_APPLY:
             while (kvr_ingest_step(env.ingest, 3) == KVR_OK) { /* void */ }
             (void) kvr_repair_applied(&repair);
             break;
 
-        case KVR_REPAIR_WAIT:
+        case KVR_NEXT_WAIT:
             now_ms += 2000;
             break;
 
-        case KVR_REPAIR_AGAIN:
-        case KVR_REPAIR_YIELD:
+        case KVR_NEXT_AGAIN:
+        case KVR_NEXT_YIELD:
             break;
 
         default:
@@ -320,14 +320,14 @@ steps(uint32_t most)
         }
     }
 
-    return KVR_REPAIR_WAIT;
+    return KVR_NEXT_WAIT;
 }
 
 
 /* The state of the view afterwards, as "EXACT 7-9 of 9", and how it ended. */
 
 static const char *
-outcome(kvr_repair_rc_t rc)
+outcome(kvr_next_t rc)
 {
     uint32_t             h, visited, held;
     const kvr_worker_t  *w;
@@ -348,7 +348,7 @@ outcome(kvr_repair_rc_t rc)
              (unsigned long long) w->stream.epoch,
              (unsigned long long) w->stream.seq, held,
              repair.failed ? ", lost" : "",
-             rc == KVR_REPAIR_DONE ? "" : rc == KVR_REPAIR_LOST
+             rc == KVR_NEXT_DONE ? "" : rc == KVR_NEXT_LOST
              ? ", lease lost" : ", no end");
 
     return text;
@@ -483,7 +483,7 @@ test_answers(void)
     const char      *got;
     const case_t    *c;
     const table_t   *t;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     for (i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         t = &tables[i];
@@ -572,7 +572,7 @@ test_ways(void)
 {
     size_t           i;
     const way_t     *w;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     for (i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         w = &ways[i];
@@ -598,7 +598,7 @@ static void
 test_refused(void)
 {
     blob_t           good;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     good = messages[6];
     messages[6] = (blob_t) { "x", 1 };
@@ -657,20 +657,20 @@ test_lease(void)
     uint32_t         n;
     char             before[128];
     const char      *after;
-    kvr_repair_rc_t  rc;
+    kvr_next_t       rc;
 
     for (n = 1; n <= 7; n++) {
         open_world(&trimmed);
         (void) steps(n);
-        strcpy(before, outcome(KVR_REPAIR_DONE));
+        strcpy(before, outcome(KVR_NEXT_DONE));
 
         kvr_router_lease_release(&router);
         repair.asked = KVR_ASKED_NOT;
 
         rc = steps(0);
-        after = outcome(KVR_REPAIR_DONE);
+        after = outcome(KVR_NEXT_DONE);
 
-        ok(rc == KVR_REPAIR_LOST && strcmp(before, after) == 0,
+        ok(rc == KVR_NEXT_LOST && strcmp(before, after) == 0,
            "the lease is lost before question %u: the repair ends, the view "
            "is as it was, %s", n, before);
 
@@ -692,26 +692,26 @@ test_waits(void)
     open_world(&with_log);
     turn.now_ms = now_ms;
 
-    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_AGAIN
-       && kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_WAIT,
+    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_AGAIN
+       && kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_WAIT,
        "without a connection a repair waits");
 
     turn.ready = true;
-    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_ASK
+    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_ASK
        && strcmp(command(&ask), "XREVRANGE kv-log:{w} + - COUNT 1") == 0,
        "and asks when there is one");
 
     kvr_repair_unasked(&repair);
-    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_ASK,
+    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_ASK,
        "a question that was not sent is asked again");
 
     reply = answer("!ERR no");
     kvr_repair_answer(&repair, &turn, &reply);
-    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_WAIT,
+    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_WAIT,
        "one that was refused is not, at once");
 
     turn.now_ms += 1000;
-    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_REPAIR_ASK,
+    ok(kvr_repair_step(&repair, &turn, &ask) == KVR_NEXT_ASK,
        "but some time later");
 
     close_world();
