@@ -15,8 +15,14 @@
 
 
 static void kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w);
+static kvr_ingest_verdict_t kvr_ingest_message(kvr_ingest_t *in,
+    const char *worker, size_t len, const char *text);
+static kvr_ingest_verdict_t kvr_ingest_drop(kvr_ingest_t *in, kvr_worker_t *w,
+    kvr_why_t why, const char *detail);
 static kvr_ingest_verdict_t kvr_ingest_envelope(kvr_ingest_t *in,
-    kvr_worker_t *w, bool live, uint64_t now_ms, const char **detail);
+    kvr_worker_t *w);
+static kvr_ingest_verdict_t kvr_ingest_seq(kvr_ingest_t *in, kvr_worker_t *w);
+static void kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w);
 static uint32_t kvr_ingest_part(kvr_ingest_t *in, kvr_worker_t *w,
     uint32_t blocks);
 static uint32_t kvr_ingest_cut(const kvr_ingest_t *in, const kvr_event_t *ev);
@@ -112,71 +118,84 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
     const void *bytes, size_t n, bool live, uint64_t now_ms,
     const char **detail)
 {
-    bool                  enveloped;
-    kvr_rc_t              rc;
-    kvr_why_t             why;
-    kvr_shard_t          *k;
-    kvr_worker_t         *w;
-    const char           *text;
-    kvr_ingest_verdict_t  verdict;
-
-    *detail = NULL;
-    text = NULL;
-    why = KVR_WHY_NONE;
+    const char            *text;
+    kvr_ingest_verdict_t   verdict;
 
     in->refused = 0;
     in->bad_block_size = false;
     in->halfway = false;
     in->warning.noted = 0;
-    memset(&in->msg, 0, sizeof(kvr_message_t));
+    in->detail = NULL;
+    in->live = live;
+    in->now_ms = now_ms;
 
     if (!kvr_worker_id_valid(worker, len)) {
         *detail = "the channel names no valid worker id";
         return KVR_INGEST_DROP;
     }
 
-    in->shard = kvr_shard_of(in->router, worker, len);
-    k = in->shard;
-
-    rc = kvr_message_open(in->decoder, bytes, n, &in->msg, &why, &text);
+    if (kvr_message_open(in->decoder, bytes, n, &in->msg, &in->unread, &text)
+        == KVR_OK)
+    {
+        text = NULL;
+    }
 
     /* an envelope counts as an envelope even if its payload can't be read */
 
-    enveloped = in->msg.form == KVR_FORM_ENVELOPE;
+    in->enveloped = in->msg.form == KVR_FORM_ENVELOPE;
 
-    if (enveloped
+    if (in->enveloped
         && (in->msg.worker_len != len
             || memcmp(in->msg.worker, worker, len) != 0))
     {
-        enveloped = false;
-        rc = KVR_INVALID;
-        why = KVR_WHY_WORKER;
+        in->enveloped = false;
+        in->unread = KVR_WHY_WORKER;
         text = "the envelope's worker is not the channel's";
     }
 
-    in->unread = why;
+    in->shard = kvr_shard_of(in->router, worker, len);
 
     switch (kvr_shard_lock_leased(in->shard)) {
 
     case KVR_OK:
+        verdict = kvr_ingest_message(in, worker, len, text);
+        kvr_shard_unlock(in->shard);
         break;
 
     case KVR_LOST:
-        return KVR_INGEST_LOST;
+        verdict = KVR_INGEST_LOST;
+        break;
 
     default:
-        return KVR_INGEST_BUSY;
+        verdict = KVR_INGEST_BUSY;
+        break;
     }
 
-    verdict = KVR_INGEST_DROP;
+    *detail = in->detail;
 
-    if (rc != KVR_OK && !enveloped
+    return verdict;
+}
+
+
+/* The verdict on a message, of which text says why it can't be read. */
+
+static kvr_ingest_verdict_t
+kvr_ingest_message(kvr_ingest_t *in, const char *worker, size_t len,
+    const char *text)
+{
+    bool                   bare;
+    kvr_shard_t           *k;
+    kvr_worker_t          *w;
+    kvr_ingest_verdict_t   verdict;
+
+    k = in->shard;
+
+    if (text && !in->enveloped
         && (kvr_fleet_find(&k->fleet, worker, len, &in->worker) != KVR_OK
             || k->fleet.workers[in->worker].flags & KVR_WORKER_DELETED))
     {
         /* an unreadable message neither makes nor restores a worker */
-        kvr_shard_unlock(k);
-        *detail = text;
+        in->detail = text;
         return KVR_INGEST_DROP;
     }
 
@@ -186,16 +205,15 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
         break;
 
     case KVR_DECLINED:
-        kvr_shard_unlock(k);
         return KVR_INGEST_DROP;
 
     default:
-        kvr_shard_unlock(k);
-        *detail = "all workers are taken: raise max_workers";
+        in->detail = "all workers are taken: raise max_workers";
         return KVR_INGEST_DROP;
     }
 
     w = &k->fleet.workers[in->worker];
+    bare = w->stream.source != KVR_SOURCE_ENVELOPE;
 
     kvr_decoder_conf(in->decoder)->window = w->stream.window;
     kvr_decoder_conf(in->decoder)->salted = w->conf.salted;
@@ -205,51 +223,58 @@ kvr_ingest_open(kvr_ingest_t *in, const char *worker, size_t len,
      * enveloped stream only a message that continues the stream is a sign.
      */
 
-    if (live && w->stream.source != KVR_SOURCE_ENVELOPE) {
-        kvr_set64(&k->mem, &w->stream.last_ms, now_ms);
+    if (in->live && bare) {
+        kvr_set64(&k->mem, &w->stream.last_ms, in->now_ms);
     }
 
-    if (enveloped) {
-        verdict = kvr_ingest_envelope(in, w, live, now_ms, detail);
+    if (in->enveloped) {
+        verdict = kvr_ingest_envelope(in, w);
+        in->detail = verdict == KVR_INGEST_APPLY ? text : in->detail;
 
-        if (verdict == KVR_INGEST_APPLY && rc != KVR_OK) {
-            *detail = text;
-        }
+        return verdict;
+    }
 
-    } else if (rc != KVR_OK) {
-        *detail = text;
-        kvr_ingest_refuse(in, w, why);
+    if (text) {
+        (void) kvr_ingest_drop(in, w, in->unread, text);
 
         /* without envelopes there is no number that would show the loss */
 
-        if (in->msg.form != KVR_FORM_ENVELOPE
-            && w->stream.source != KVR_SOURCE_ENVELOPE
+        if (in->msg.form != KVR_FORM_ENVELOPE && bare
             && w->stream.source != KVR_SOURCE_API)
         {
             kvr_stream_refused(k, w, false);
             kvr_ingest_confidence(in, w);
         }
 
-    } else if (in->msg.form == KVR_FORM_NORMALISED) {
-        *detail = "a normalised batch without an envelope";
-        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-
-    } else if (!live || w->stream.source == KVR_SOURCE_ENVELOPE) {
-        /* one worker, one kind of source: two would contradict each other */
-        *detail = "a message without an envelope on an enveloped stream";
-        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-
-    } else {
-        if (!in->msg.empty) {
-            kvr_ingest_source(in, w);
-        }
-
-        verdict = KVR_INGEST_APPLY;
+        return KVR_INGEST_DROP;
     }
 
-    kvr_shard_unlock(k);
+    /* one worker, one kind of source: two would contradict each other */
 
-    return verdict;
+    if (in->msg.form == KVR_FORM_NORMALISED || !in->live || !bare) {
+        return kvr_ingest_drop(in, w, KVR_WHY_SYNTAX,
+                               in->msg.form == KVR_FORM_NORMALISED
+                               ? "a normalised batch without an envelope"
+                               : "a message without an envelope on an "
+                                 "enveloped stream");
+    }
+
+    if (!in->msg.empty) {
+        kvr_ingest_source(in, w);
+    }
+
+    return KVR_INGEST_APPLY;
+}
+
+
+static kvr_ingest_verdict_t
+kvr_ingest_drop(kvr_ingest_t *in, kvr_worker_t *w, kvr_why_t why,
+    const char *detail)
+{
+    in->detail = detail;
+    kvr_ingest_refuse(in, w, why);
+
+    return KVR_INGEST_DROP;
 }
 
 
@@ -281,8 +306,7 @@ kvr_ingest_source(kvr_ingest_t *in, kvr_worker_t *w)
  */
 
 static kvr_ingest_verdict_t
-kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
-    uint64_t now_ms, const char **detail)
+kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w)
 {
     bool            back;
     kvr_shard_t    *k;
@@ -294,29 +318,27 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
     m = &in->msg;
 
     if (m->epoch == 0 || m->epoch > KVR_EPOCH_MAX) {
-        *detail = m->epoch ? "an epoch that is no time in milliseconds"
-                           : "an epoch of 0";
-        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-        return KVR_INGEST_DROP;
+        return kvr_ingest_drop(in, w, KVR_WHY_SYNTAX, m->epoch
+                               ? "an epoch that is no time in milliseconds"
+                               : "an epoch of 0");
     }
 
     if (m->seq > KVR_SEQ_MAX) {
-        *detail = "a seq that no publisher comes to";
-        kvr_ingest_refuse(in, w, KVR_WHY_SYNTAX);
-        return KVR_INGEST_DROP;
+        return kvr_ingest_drop(in, w, KVR_WHY_SYNTAX,
+                               "a seq that no publisher comes to");
     }
 
     back = m->epoch < s->epoch;
 
-    if (back && !(live && m->heartbeat && m->seq != 0 && s->heartbeats
-                  && now_ms > s->last_ms + KVR_INGEST_SILENT))
+    if (back && !(in->live && m->heartbeat && m->seq != 0 && s->heartbeats
+                  && in->now_ms > s->last_ms + KVR_INGEST_SILENT))
     {
         kvr_count(k, &w->counters.duplicates, 1);
         return KVR_INGEST_DROP;
     }
 
-    if (live) {
-        kvr_set64(&k->mem, &s->last_ms, now_ms);
+    if (in->live) {
+        kvr_set64(&k->mem, &s->last_ms, in->now_ms);
     }
 
     if (back) {
@@ -331,6 +353,26 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
         kvr_fleet_set_flags(&k->fleet, in->worker, KVR_WORKER_HYBRID, 0);
     }
 
+    return kvr_ingest_seq(in, w);
+}
+
+
+/* Checks the number, in an epoch that is not lower than the stream's. */
+
+static kvr_ingest_verdict_t
+kvr_ingest_seq(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    bool            seen, fresh;
+    kvr_shard_t    *k;
+    kvr_stream_t   *s;
+    kvr_message_t  *m;
+
+    k = in->shard;
+    s = &w->stream;
+    m = &in->msg;
+
+    seen = m->epoch == s->epoch && m->seq <= s->seq;
+
     if (m->heartbeat) {
         kvr_count(k, &w->counters.heartbeats, 1);
 
@@ -338,60 +380,61 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w, bool live,
             kvr_set32(&k->mem, &s->heartbeats, 1);
         }
 
-        if (m->seq == 0 && m->epoch > s->epoch && s->epoch && m->complete) {
+        /* the publisher restarted, and sent nothing yet */
 
-            /* the publisher restarted, knows all, and sent nothing yet */
-            kvr_stream_restart(k, in->worker, m->epoch);
-        }
+        fresh = m->epoch > s->epoch && m->seq == 0 && s->epoch;
 
-        if ((m->epoch == s->epoch && m->seq == s->seq)
-            || (m->epoch > s->epoch && m->seq == 0 && s->epoch))
-        {
-            kvr_stream_complete(k, w, m->complete);
+        if (fresh || (seen && m->seq == s->seq)) {
 
-            if (s->confidence != KVR_SYNCING) {
-                kvr_ingest_confidence(in, w);
+            if (fresh && m->complete) {
+                kvr_stream_restart(k, in->worker, m->epoch);
             }
+
+            kvr_ingest_complete(in, w);
         }
 
-        if (m->seq == 0 || (m->epoch == s->epoch && m->seq <= s->seq)) {
+        if (seen || m->seq == 0) {
             return KVR_INGEST_DROP;
         }
 
-        kvr_count(k, &w->counters.gaps, 1);
-        return KVR_INGEST_GAP;
-    }
-
-    if (m->epoch == s->epoch && m->seq <= s->seq) {
+    } else if (seen) {
         kvr_count(k, &w->counters.duplicates, 1);
         return KVR_INGEST_DROP;
-    }
 
-    /* the first message of an epoch: the view starts empty */
+    } else if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
 
-    if (m->seq == 1 && (m->epoch > s->epoch || !s->contiguous)) {
+        /* the first message of an epoch: the view starts empty */
+
         kvr_stream_restart(k, in->worker, m->epoch);
 
         /* a reader between two slices must see what the publisher lacks */
 
         if (!m->complete) {
-            kvr_stream_complete(k, w, false);
-
-            if (s->confidence != KVR_SYNCING) {
-                kvr_ingest_confidence(in, w);
-            }
+            kvr_ingest_complete(in, w);
         }
 
         return KVR_INGEST_APPLY;
-    }
 
-    if (m->epoch == s->epoch && m->seq == s->seq + 1) {
+    } else if (m->epoch == s->epoch && m->seq == s->seq + 1) {
         return KVR_INGEST_APPLY;
     }
 
     kvr_count(k, &w->counters.gaps, 1);
 
     return KVR_INGEST_GAP;
+}
+
+
+/* The message says whether its publisher knows all that its engine holds. */
+
+static void
+kvr_ingest_complete(kvr_ingest_t *in, kvr_worker_t *w)
+{
+    kvr_stream_complete(in->shard, w, in->msg.complete);
+
+    if (w->stream.confidence != KVR_SYNCING) {
+        kvr_ingest_confidence(in, w);
+    }
 }
 
 

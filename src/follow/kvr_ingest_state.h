@@ -20,6 +20,10 @@ struct kvr_ingest_s {
     kvr_message_t         msg;
     kvr_why_t             unread;   /* why no event of the message can be
                                        read; KVR_WHY_NONE: all can */
+    const char           *detail;   /* of the refusal of all of it */
+    bool                  enveloped;
+    bool                  live;     /* from pub/sub */
+    uint64_t              now_ms;
     kvr_event_t           event;
     uint32_t              done;     /* handles of the event applied */
     bool                  halfway;  /* the event has more handles */
