@@ -70,5 +70,19 @@ typedef enum {
 #define kvr_min(a, b)   ((a) < (b) ? (a) : (b))
 #define kvr_max(a, b)   ((a) > (b) ? (a) : (b))
 
+/* A size or an offset in the zone, rounded up to whole cache lines. */
+#define kvr_lines(n)    (((uint64_t) (n) + 63) & ~UINT64_C(63))
+
+
+/* Takes a part of so many bytes from memory; returns where it begins. */
+static inline uint64_t
+kvr_part(uint64_t *at, uint64_t *size, uint64_t bytes)
+{
+    *at += kvr_lines(bytes);
+    *size -= kvr_lines(bytes);
+
+    return *at - kvr_lines(bytes);
+}
+
 
 #endif /* KVR_H_INCLUDED */

@@ -19,7 +19,7 @@
 size_t
 kvr_positional_views_size(uint32_t max_views)
 {
-    return ((size_t) max_views * 2 * sizeof(uint32_t) + 63) & ~(size_t) 63;
+    return kvr_lines(max_views * 2 * sizeof(uint32_t));
 }
 
 
@@ -37,39 +37,29 @@ kvr_positional_format(kvr_mem_t *mem, kvr_positional_zone_t *z, uint64_t at,
     z->handles.secret[0] = secret[2];
     z->handles.secret[1] = secret[3] | 1;
 
-    z->view_handles = at;
-    z->view_broken = at + max_views * sizeof(uint32_t);
     bytes = kvr_positional_views_size(max_views);
     memset(mem->base + at, 0, bytes);
-    at += bytes;
-    size -= bytes;
+    z->view_handles = kvr_part(&at, &size, bytes);
+    z->view_broken = z->view_handles + max_views * sizeof(uint32_t);
 
     /* slots are numbered by 32 bits of the hash */
 
     all = size / 256;
 
     bytes = all * KVR_POSITIONAL_HANDLES_SHARE;
-    z->handles.slots = at;
     z->handles.nslots = kvr_min(bytes / sizeof(kvr_entry_t), UINT32_MAX);
     z->handles.limit = z->handles.nslots / 5 * 4;
-    bytes = (z->handles.nslots * sizeof(kvr_entry_t) + 63) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
+    z->handles.slots = kvr_part(&at, &size,
+                                z->handles.nslots * sizeof(kvr_entry_t));
 
     bytes = all * KVR_POSITIONAL_PLACES_SHARE;
-    z->places = at;
     z->nplaces = kvr_min(bytes / sizeof(uint64_t), UINT32_MAX);
     z->blocks_limit = z->nplaces / 10 * 7;
-    bytes = (z->nplaces * sizeof(uint64_t) + 63) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
+    z->places = kvr_part(&at, &size, z->nplaces * sizeof(uint64_t));
 
     stripes = (z->nplaces - 1) / KVR_POSITIONAL_STRIPE + 1;
-    z->stripes = at;
-    bytes = (stripes * sizeof(uint32_t) + 63) & ~UINT64_C(63);
-    memset(mem->base + at, 0, bytes);
-    at += bytes;
-    size -= bytes;
+    z->stripes = kvr_part(&at, &size, stripes * sizeof(uint32_t));
+    memset(mem->base + z->stripes, 0, stripes * sizeof(uint32_t));
 
     kvr_arena_format(&z->arena, at, size / sizeof(uint64_t));
 }

@@ -20,7 +20,6 @@
                                             a slice */
 
 
-static uint64_t kvr_prefix_round(uint64_t at);
 static void kvr_prefix_layout(kvr_prefix_zone_t *z, uint64_t size);
 static kvr_rc_t kvr_prefix_valid(const kvr_prefix_params_t *params,
     size_t size, char why[KVR_PREFIX_WHY]);
@@ -51,13 +50,6 @@ kvr_prefix_units_name(uint32_t units)
 }
 
 
-static uint64_t
-kvr_prefix_round(uint64_t at)
-{
-    return (at + 63) & ~UINT64_C(63);
-}
-
-
 /* Sets where the parts of a zone are; they follow from its size alone. */
 
 static void
@@ -68,19 +60,19 @@ kvr_prefix_layout(kvr_prefix_zone_t *z, uint64_t size)
     z->nrecords = (uint32_t) kvr_max(size / 16384, UINT64_C(1024));
     z->nbuckets = (uint32_t) kvr_min(size / 256, UINT64_C(1) << 30);
 
-    at = kvr_prefix_round(sizeof(kvr_prefix_zone_t));
+    at = kvr_lines(sizeof(kvr_prefix_zone_t));
     z->journal = at;
 
-    at = kvr_prefix_round(at + sizeof(kvr_journal_t));
+    at = kvr_lines(at + sizeof(kvr_journal_t));
     z->owners = at;
 
-    at = kvr_prefix_round(at + KVR_PREFIX_OWNERS * sizeof(kvr_prefix_owner_t));
+    at = kvr_lines(at + KVR_PREFIX_OWNERS * sizeof(kvr_prefix_owner_t));
     z->records = at;
 
-    at = kvr_prefix_round(at + z->nrecords * sizeof(kvr_prefix_record_t));
+    at = kvr_lines(at + z->nrecords * sizeof(kvr_prefix_record_t));
     z->buckets = at;
 
-    at = kvr_prefix_round(at + z->nbuckets * sizeof(uint32_t));
+    at = kvr_lines(at + z->nbuckets * sizeof(uint32_t));
     kvr_arena_format(&z->arena, at, (size - at) / sizeof(uint64_t));
 }
 

@@ -84,7 +84,7 @@ kvr_radix_views_size(uint32_t max_views)
 
     all = max_views + kvr_classes_shadows(max_views);
 
-    return (((size_t) all * 3 * sizeof(uint32_t) + 63) & ~(size_t) 63)
+    return kvr_lines(all * 3 * sizeof(uint32_t))
            + kvr_classes_size(max_views);
 }
 
@@ -96,14 +96,9 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
     uint64_t  bytes;
 
     memset(z, 0, sizeof(kvr_radix_zone_t));
+    memset(mem->base + at, 0, kvr_radix_views_size(max_views));
 
-    bytes = kvr_radix_views_size(max_views);
-    memset(mem->base + at, 0, bytes);
-    size -= bytes;
-
-    z->classes = at;
-    at += kvr_classes_size(max_views);
-    bytes -= kvr_classes_size(max_views);
+    z->classes = kvr_part(&at, &size, kvr_classes_size(max_views));
 
     z->shadows = max_views;
     max_views += kvr_classes_shadows(max_views);
@@ -111,37 +106,25 @@ kvr_radix_format(kvr_mem_t *mem, kvr_radix_zone_t *z, uint64_t at,
     z->secret[0] = secret[0];
     z->secret[1] = secret[1];
 
-    z->view_runs = at;
-    z->view_handles = at + max_views * sizeof(uint32_t);
-    z->view_owns = at + max_views * 2 * sizeof(uint32_t);
-    at += bytes;
+    z->view_runs = kvr_part(&at, &size, max_views * 3 * sizeof(uint32_t));
+    z->view_handles = z->view_runs + max_views * sizeof(uint32_t);
+    z->view_owns = z->view_handles + max_views * sizeof(uint32_t);
 
     bytes = size / 256 * KVR_RADIX_HANDLES_SHARE & ~UINT64_C(63);
-    kvr_handle_format(mem, &z->handles, at, bytes, secret + 2);
-    at += bytes;
-    size -= bytes;
+    kvr_handle_format(mem, &z->handles, kvr_part(&at, &size, bytes), bytes,
+                      secret + 2);
 
     /* slots are numbered by 32 bits of the hash */
 
     bytes = size / (256 - KVR_RADIX_HANDLES_SHARE) * KVR_RADIX_CHILDREN_SHARE;
-    z->children = at;
     z->nchildren = kvr_min(bytes / sizeof(uint64_t), UINT32_MAX);
     z->children_limit = z->nchildren / 10 * 7;
-    bytes = (z->nchildren * sizeof(uint64_t) + 63) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
-
-    z->occupied = at;
-    bytes = (z->nchildren / 8 + 64) & ~UINT64_C(63);
-    at += bytes;
-    size -= bytes;
+    z->children = kvr_part(&at, &size, z->nchildren * sizeof(uint64_t));
+    z->occupied = kvr_part(&at, &size, z->nchildren / 8 + 1);
 
     z->nroots = kvr_roots_cells(z->nchildren);
-    z->root_bits = at;
-    z->root_counts = at + z->nroots / 8;
-    bytes = kvr_roots_size(z->nroots);
-    at += bytes;
-    size -= bytes;
+    z->root_bits = kvr_part(&at, &size, kvr_roots_size(z->nroots));
+    z->root_counts = z->root_bits + z->nroots / 8;
 
     kvr_arena_format(&z->arena, at, size / sizeof(uint64_t));
 }

@@ -6,9 +6,6 @@
 #include "kvr_shard.h"
 
 
-static uint64_t kvr_shard_round(uint64_t at);
-
-
 /* ---- parameters --------------------------------------------------------- */
 
 uint32_t
@@ -23,13 +20,6 @@ kvr_router_shard(const kvr_router_t *r, const char *id, size_t len)
 
 
 /* ---- making and opening ------------------------------------------------- */
-
-static uint64_t
-kvr_shard_round(uint64_t at)
-{
-    return (at + 63) & ~UINT64_C(63);
-}
-
 
 /*
  * Workers are distributed to shards by a hash.  Room for twice the mean and 64
@@ -59,10 +49,10 @@ kvr_shard_fixed(uint32_t workers, kvr_index_kind_t kind)
 
     kvr_fleet_bounds(workers, &holders, &views);
 
-    return kvr_shard_round(sizeof(kvr_shard_zone_t))
-           + kvr_shard_round(sizeof(kvr_journal_t))
-           + kvr_shard_round(kvr_fleet_size(workers))
-           + kvr_shard_round(kvr_estimated_size(holders))
+    return kvr_lines(sizeof(kvr_shard_zone_t))
+           + kvr_lines(sizeof(kvr_journal_t))
+           + kvr_lines(kvr_fleet_size(workers))
+           + kvr_lines(kvr_estimated_size(holders))
            + kvr_index_views_size(kind, views);
 }
 
@@ -80,20 +70,20 @@ kvr_shard_format(kvr_mem_t *mem, uint64_t at, uint32_t workers,
 
     kvr_fleet_bounds(workers, &holders, &views);
 
-    at += kvr_shard_round(sizeof(kvr_shard_zone_t));
+    at += kvr_lines(sizeof(kvr_shard_zone_t));
     z->journal = at;
     mem->journal = (kvr_journal_t *) (mem->base + at);
     mem->journal->n = 0;
 
-    at += kvr_shard_round(sizeof(kvr_journal_t));
+    at += kvr_lines(sizeof(kvr_journal_t));
     kvr_fleet_format(mem, &z->fleet, at, workers);
 
-    at += kvr_shard_round(kvr_fleet_size(workers));
+    at += kvr_lines(kvr_fleet_size(workers));
     z->estimates = at;
     memset(mem->base + at, 0, kvr_estimated_size(holders));
 
-    at += kvr_shard_round(kvr_estimated_size(holders));
-    points = kvr_shard_round((mem->size - at) / KVR_ESTIMATE_PART);
+    at += kvr_lines(kvr_estimated_size(holders));
+    points = kvr_lines((mem->size - at) / KVR_ESTIMATE_PART);
     kvr_recency_format(mem, &z->recency, at, points, secret + 2);
 
     at += points;

@@ -15,7 +15,6 @@
 #define KVR_WORKERS_MAX      16384
 
 
-static uint64_t kvr_zone_round(uint64_t at);
 static uint32_t kvr_zone_workers(const kvr_params_t *params);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
 static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
@@ -25,13 +24,6 @@ static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
     const kvr_params_t *params, uint32_t shard);
 static bool kvr_zone_differs(const kvr_params_t *is,
     const kvr_params_t *wanted, char why[KVR_WHY_LEN]);
-
-
-static uint64_t
-kvr_zone_round(uint64_t at)
-{
-    return (at + 63) & ~UINT64_C(63);
-}
 
 
 static uint32_t
@@ -57,7 +49,7 @@ kvr_zone_holders(const kvr_params_t *params)
 static uint64_t
 kvr_zone_frequency(const kvr_params_t *params, uint64_t size)
 {
-    return params->frequency_ms ? kvr_zone_round(size / KVR_FREQUENCY_PART)
+    return params->frequency_ms ? kvr_lines(size / KVR_FREQUENCY_PART)
                                 : 0;
 }
 
@@ -67,7 +59,7 @@ kvr_zone_frequency(const kvr_params_t *params, uint64_t size)
 static uint64_t
 kvr_zone_predict(uint64_t size)
 {
-    return kvr_zone_round(kvr_min(size / KVR_PREDICT_PART, KVR_PREDICT_BYTES));
+    return kvr_lines(kvr_min(size / KVR_PREDICT_PART, KVR_PREDICT_BYTES));
 }
 
 
@@ -76,7 +68,7 @@ kvr_zone_predict(uint64_t size)
 static uint64_t
 kvr_zone_common(const kvr_params_t *params)
 {
-    return kvr_zone_round(sizeof(kvr_zone_t))
+    return kvr_lines(sizeof(kvr_zone_t))
            + kvr_health_size(kvr_zone_workers(params));
 }
 
@@ -193,7 +185,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->params = *params;
     kvr_load_format(&z->load, kvr_zone_holders(params));
 
-    memset((char *) base + kvr_zone_round(sizeof(kvr_zone_t)), 0,
+    memset((char *) base + kvr_lines(sizeof(kvr_zone_t)), 0,
            kvr_health_size(kvr_zone_workers(params)));
 
     at = kvr_zone_common(params);
@@ -315,7 +307,7 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
                     kvr_index_arena(&k->shards[0].index), &z->load);
 
     k->health = (kvr_health_t *) ((char *) base
-                                  + kvr_zone_round(sizeof(kvr_zone_t)));
+                                  + kvr_lines(sizeof(kvr_zone_t)));
     k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;
