@@ -31,10 +31,13 @@ static inline bool kvr_find_is_child(const kvr_radix_t *x, uint32_t run,
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
     uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best,
     uint32_t *whole);
+static bool kvr_find_details(const kvr_radix_t *x, uint32_t detail,
+    uint32_t pos, uint32_t k, kvr_depths_t *out, uint32_t *best,
+    uint32_t *whole);
 static uint32_t kvr_find_dense(const uint16_t *dense, uint32_t *any,
     uint32_t n, uint32_t pos, uint32_t k, uint32_t *best, uint32_t *whole);
-static inline void kvr_find_reach(kvr_depths_t *out, uint32_t view,
-    uint32_t pos, uint32_t depth, uint32_t *best);
+static inline void kvr_find_pair(kvr_depths_t *out, uint32_t view,
+    uint32_t pair, uint32_t pos, uint32_t k, uint32_t *best, uint32_t *whole);
 static void kvr_find_tiered(kvr_depths_t *out);
 static void kvr_find_unclass(const kvr_radix_t *x, kvr_depths_t *out);
 
@@ -261,14 +264,23 @@ kvr_find_is_child(const kvr_radix_t *x, uint32_t run, uint32_t parent,
 }
 
 
-/* A view, whose tiers do not differ in this run, holds blocks pos to depth. */
+/* As kvr_find_cover(), for a view whose tiers do not differ in this run. */
 
 static inline void
-kvr_find_reach(kvr_depths_t *out, uint32_t view, uint32_t pos, uint32_t depth,
-    uint32_t *best)
+kvr_find_pair(kvr_depths_t *out, uint32_t view, uint32_t pair, uint32_t pos,
+    uint32_t k, uint32_t *best, uint32_t *whole)
 {
-    uint32_t  t;
+    uint32_t  t, depth;
 
+    depth = kvr_cover_plain(pair);
+
+    if (depth == 0 || out->depths[2][view] != pos || depth == KVR_COVER_DETAIL)
+    {
+        return;
+    }
+
+    *whole += depth >= k;
+    depth = pos + kvr_min(depth, k);
     *best = kvr_max(*best, depth);
 
     if (out->tiered) {
@@ -293,16 +305,11 @@ static bool
 kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
     uint32_t k, kvr_depths_t *out, uint32_t *best, uint32_t *whole)
 {
-    uint32_t              i, t, n, cap, ext, view, depth, detail, nviews;
-    uint32_t             *any;
-    const uint16_t       *dense;
-    const kvr_pair_t     *pairs;
-    const kvr_detail_t   *d;
-    const kvr_details_t  *details;
+    uint32_t           i, n, cap, ext, view, detail;
+    const uint16_t    *dense;
+    const kvr_pair_t  *pairs;
 
     *whole = 0;
-    any = out->depths[2];
-    nviews = out->nviews;
     detail = kvr_load32(&r->detail);
 
     if (detail && !out->tiered) {
@@ -320,20 +327,14 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
         }
 
         dense = kvr_arena_at(&x->arena, ext);
-        n = kvr_min(cap * 64, nviews);
+        n = kvr_min(cap * 64, out->nviews);
         out->looks += n / KVR_LOOK_DENSE;
-        view = out->tiered ? 0 : kvr_find_dense(dense, any, n, pos, k, best,
-                                                whole);
+        view = out->tiered ? 0 : kvr_find_dense(dense, out->depths[2], n, pos,
+                                                k, best, whole);
 
         for ( /* void */ ; view < n; view++) {
-            depth = kvr_cover_plain(kvr_load16(&dense[view]));
-
-            if (depth == 0 || any[view] != pos || depth == KVR_COVER_DETAIL) {
-                continue;
-            }
-
-            *whole += depth >= k;
-            kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
+            kvr_find_pair(out, view, kvr_load16(&dense[view]), pos, k, best,
+                          whole);
         }
 
     } else {
@@ -355,22 +356,28 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
 
         for (i = 0; i < n; i++) {
             view = kvr_load16(&pairs[i].view);
-            depth = kvr_cover_plain(kvr_load16(&pairs[i].depth));
 
-            if (view >= nviews || any[view] != pos
-                || depth == KVR_COVER_DETAIL)
-            {
-                continue;
+            if (view < out->nviews) {
+                kvr_find_pair(out, view, kvr_load16(&pairs[i].depth), pos, k,
+                              best, whole);
             }
-
-            *whole += depth >= k;
-            kvr_find_reach(out, view, pos, pos + kvr_min(depth, k), best);
         }
     }
 
-    if (detail == 0) {
-        return true;
-    }
+    return detail == 0
+           || kvr_find_details(x, detail, pos, k, out, best, whole);
+}
+
+
+/* As kvr_find_cover(), for the views whose tiers differ in the run. */
+
+static bool
+kvr_find_details(const kvr_radix_t *x, uint32_t detail, uint32_t pos,
+    uint32_t k, kvr_depths_t *out, uint32_t *best, uint32_t *whole)
+{
+    uint32_t              i, t, n, view, depth;
+    const kvr_detail_t   *d;
+    const kvr_details_t  *details;
 
     if (!kvr_arena_valid(&x->arena, detail, 1)) {
         return false;
@@ -391,7 +398,7 @@ kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r, uint32_t pos,
         d = &details->items[i];
         view = kvr_load16(&d->view);
 
-        if (view >= nviews || any[view] != pos) {
+        if (view >= out->nviews || out->depths[2][view] != pos) {
             continue;
         }
 
