@@ -417,8 +417,7 @@ class_bits(uint32_t view, uint32_t i, bool in, uint32_t first, uint32_t n)
 
     unknown = 0;
     kvr_index_begin(&x);
-    rc = in ? kvr_index_class_add(&x, view, i, handles, n, &unknown)
-            : kvr_index_class_remove(&x, view, i, handles, n, &unknown);
+    rc = kvr_index_class_hold(&x, view, i, in, handles, n, &unknown);
     kvr_txn_commit(&mem);
 
     if (unknown > n) {

@@ -465,22 +465,16 @@ kvr_index_class_forget(kvr_index_t *x, uint32_t view)
 
 
 kvr_rc_t
-kvr_index_class_add(kvr_index_t *x, uint32_t view, uint32_t i,
+kvr_index_class_hold(kvr_index_t *x, uint32_t view, uint32_t i, bool add,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    return kvr_radix_add(&x->u.radix, view,
-                         kvr_classes_shadow(&x->u.radix, view), i, handles, n,
-                         unknown);
-}
+    uint32_t  shadow;
 
+    shadow = kvr_classes_shadow(&x->u.radix, view);
 
-kvr_rc_t
-kvr_index_class_remove(kvr_index_t *x, uint32_t view, uint32_t i,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown)
-{
-    return kvr_radix_remove(&x->u.radix,
-                            kvr_classes_shadow(&x->u.radix, view), i, handles,
-                            n, unknown);
+    return add ? kvr_radix_add(&x->u.radix, view, shadow, i, handles, n,
+                               unknown)
+               : kvr_radix_remove(&x->u.radix, shadow, i, handles, n, unknown);
 }
 
 

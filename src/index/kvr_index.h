@@ -141,8 +141,8 @@ bool kvr_index_view_empty(const kvr_index_t *x, uint32_t view);
 /*
  * Classes of KV-cache groups, see kvr_classes.h; a positional index has none.
  * set: KVR_DECLINED, the view can have no such class.  get: the number of the
- * view's classes, without the lock.  add, remove: the class holds these blocks
- * of the view from now on, or no longer; as kvr_index_add_tier() and
+ * view's classes, without the lock.  hold: the class holds these blocks of the
+ * view from now on (add), or no longer; as kvr_index_add_tier() and
  * kvr_index_remove().  The view must have the class.
  */
 kvr_rc_t kvr_index_class_set(kvr_index_t *x, uint32_t view, uint32_t i,
@@ -150,10 +150,8 @@ kvr_rc_t kvr_index_class_set(kvr_index_t *x, uint32_t view, uint32_t i,
 uint32_t kvr_index_class_get(const kvr_index_t *x, uint32_t view,
     kvr_class_t out[KVR_CLASSES_MAX]);
 void kvr_index_class_forget(kvr_index_t *x, uint32_t view);
-kvr_rc_t kvr_index_class_add(kvr_index_t *x, uint32_t view, uint32_t i,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown);
-kvr_rc_t kvr_index_class_remove(kvr_index_t *x, uint32_t view, uint32_t i,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown);
+kvr_rc_t kvr_index_class_hold(kvr_index_t *x, uint32_t view, uint32_t i,
+    bool add, const uint64_t *handles, uint32_t n, uint32_t *unknown);
 
 /*
  * The handle by which the view holds the block before the one that it holds by

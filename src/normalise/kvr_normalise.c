@@ -112,20 +112,18 @@ kvr_normalise_event(kvr_normaliser_t *e, const char *worker, size_t len,
     const kvr_event_t *ev, kvr_why_t *why, kvr_normalise_emit_pt emit,
     void *data)
 {
-    uint32_t      w;
-    kvr_rc_t      rc;
-    kvr_shard_t  *k;
+    kvr_rc_t            rc;
+    kvr_normalise_op_t  op;
 
     *why = KVR_WHY_NONE;
-    k = kvr_shard_of(e->router, worker, len);
 
-    rc = kvr_shard_enter(k, worker, len, &w);
+    rc = kvr_normalise_enter(&op, e, worker, len);
     if (rc != KVR_OK) {
-        return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
+        return rc;
     }
 
-    rc = kvr_normalise_apply(e, k, w, ev, why, emit, data);
-    kvr_shard_unlock(k);
+    rc = kvr_normalise_apply(e, op.k, op.worker, ev, why, emit, data);
+    kvr_shard_unlock(op.k);
 
     return rc;
 }
@@ -256,14 +254,9 @@ kvr_normalise_forget_groups(kvr_normaliser_t *e, const char *worker,
     kvr_rc_t            rc;
     kvr_normalise_op_t  op;
 
-    memset(&op, 0, sizeof(kvr_normalise_op_t));
-
-    op.e = e;
-    op.k = kvr_shard_of(e->router, worker, len);
-
-    rc = kvr_shard_enter(op.k, worker, len, &op.worker);
+    rc = kvr_normalise_enter(&op, e, worker, len);
     if (rc != KVR_OK) {
-        return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
+        return rc;
     }
 
     rc = kvr_normalise_op(&op, rank);

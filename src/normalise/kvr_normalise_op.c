@@ -11,6 +11,23 @@ static void kvr_normalise_lost(kvr_normalise_op_t *op,
 
 
 kvr_rc_t
+kvr_normalise_enter(kvr_normalise_op_t *op, kvr_normaliser_t *e,
+    const char *worker, size_t len)
+{
+    kvr_rc_t  rc;
+
+    memset(op, 0, sizeof(kvr_normalise_op_t));
+
+    op->e = e;
+    op->k = kvr_shard_of(e->router, worker, len);
+
+    rc = kvr_shard_enter(op->k, worker, len, &op->worker);
+
+    return rc == KVR_OK || rc == KVR_BUSY ? rc : KVR_ERROR;
+}
+
+
+kvr_rc_t
 kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank)
 {
     kvr_rc_t                 rc;

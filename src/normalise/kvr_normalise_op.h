@@ -88,6 +88,10 @@ typedef struct {
 } kvr_normalise_op_t;
 
 
+/* Takes the shard's lock and finds the worker.  KVR_OK: the caller unlocks. */
+kvr_rc_t kvr_normalise_enter(kvr_normalise_op_t *op, kvr_normaliser_t *e,
+    const char *worker, size_t len);
+
 /* Finds, or makes, the holder of (op->worker, rank), and its memory. */
 kvr_rc_t kvr_normalise_op(kvr_normalise_op_t *op, uint32_t rank);
 

@@ -74,14 +74,12 @@ kvr_rc_t
 kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
     kvr_rc_t (*put)(void *data, const void *part, size_t size), void *data)
 {
-    uint32_t     h, w;
-    kvr_rc_t     rc;
-    kvr_save_t   s;
+    uint32_t    h;
+    kvr_rc_t    rc;
+    kvr_save_t  s;
 
     memset(&s, 0, sizeof(kvr_save_t));
 
-    s.op.e = e;
-    s.op.k = kvr_shard_of(e->router, worker, len);
     s.put = put;
     s.data = data;
     s.part = malloc(KVR_NORMALISE_PART);
@@ -92,15 +90,12 @@ kvr_normalise_save(kvr_normaliser_t *e, const char *worker, size_t len,
         goto done;
     }
 
-    rc = kvr_shard_enter(s.op.k, worker, len, &w);
+    rc = kvr_normalise_enter(&s.op, e, worker, len);
     if (rc != KVR_OK) {
-        rc = rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
         goto done;
     }
 
-    s.op.worker = w;
-
-    for (h = s.op.k->fleet.workers[w].first_holder;
+    for (h = s.op.k->fleet.workers[s.op.worker].first_holder;
          rc == KVR_OK && h != KVR_HOLDER_NONE;
          h = s.op.k->fleet.holders[h].next)
     {
@@ -296,14 +291,9 @@ kvr_normalise_load(kvr_normaliser_t *e, const char *worker, size_t len,
     kvr_rc_t            rc;
     kvr_normalise_op_t  op;
 
-    memset(&op, 0, sizeof(kvr_normalise_op_t));
-
-    op.e = e;
-    op.k = kvr_shard_of(e->router, worker, len);
-
-    rc = kvr_shard_enter(op.k, worker, len, &op.worker);
+    rc = kvr_normalise_enter(&op, e, worker, len);
     if (rc != KVR_OK) {
-        return rc == KVR_BUSY ? KVR_BUSY : KVR_ERROR;
+        return rc;
     }
 
     rc = kvr_load_part(&op, part, size);

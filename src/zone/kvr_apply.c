@@ -324,15 +324,8 @@ kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
 
     done = 0;
 
-    if (k->fleet.view_span[view]) {
-        rc = kvr_span_add_tier(k, view, c->tier, c->handles, c->nhandles,
-                               unknown, &done);
-
-    } else {
-        rc = kvr_index_add_tier(&k->index, view, c->tier, c->handles,
-                                c->nhandles, unknown);
-        done = c->nhandles - *unknown;
-    }
+    rc = kvr_span_add_tier(k, view, c->tier, c->handles, c->nhandles, unknown,
+                           &done);
 
     kvr_count(k, &w->counters.stores, 1);
     kvr_count(k, &w->counters.blocks_stored, done);
@@ -360,15 +353,8 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
         kvr_txn_commit(&k->mem);
         kvr_index_begin(&k->index);
 
-        if (k->fleet.view_span[view]) {
-            rc = kvr_span_remove(k, view, c->tier, c->handles,
-                                 c->nhandles, unknown, &done);
-
-        } else {
-            rc = kvr_index_remove(&k->index, view, c->tier, c->handles,
-                                  c->nhandles, unknown);
-            done = c->nhandles - *unknown;
-        }
+        rc = kvr_span_remove(k, view, c->tier, c->handles, c->nhandles,
+                             unknown, &done);
 
         if (rc == KVR_FULL) {
             kvr_apply_drop(k, w, holder);

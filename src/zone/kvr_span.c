@@ -195,6 +195,12 @@ kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     kvr_rc_t  rc;
     uint64_t  blocks[KVR_SPAN_MAX];
 
+    if (k->fleet.view_span[view] == 0) {
+        rc = kvr_index_remove(&k->index, view, tier, handles, n, unknown);
+        *done = n - *unknown;
+        return rc;
+    }
+
     for (i = 0; i < n; i++) {
 
         blocks[0] = handles[i];
@@ -225,6 +231,12 @@ kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     uint32_t  i, all, missed;
     kvr_rc_t  rc;
     uint64_t  blocks[KVR_SPAN_MAX];
+
+    if (k->fleet.view_span[view] == 0) {
+        rc = kvr_index_add_tier(&k->index, view, tier, handles, n, unknown);
+        *done = n - *unknown;
+        return rc;
+    }
 
     for (i = 0; i < n; i++) {
 
@@ -267,10 +279,8 @@ kvr_span_class(kvr_shard_t *k, uint32_t view, uint32_t at, bool add,
     unknown = 0;
 
     if (span == 1) {
-        return add ? kvr_index_class_add(&k->index, view, at, handles, n,
-                                         &unknown)
-                   : kvr_index_class_remove(&k->index, view, at, handles, n,
-                                            &unknown);
+        return kvr_index_class_hold(&k->index, view, at, add, handles, n,
+                                    &unknown);
     }
 
     for (i = 0; i < n; i++) {
@@ -283,10 +293,8 @@ kvr_span_class(kvr_shard_t *k, uint32_t view, uint32_t at, bool add,
 
         blocks[all++] = handles[i];
 
-        rc = add ? kvr_index_class_add(&k->index, view, at, blocks, all,
-                                       &unknown)
-                 : kvr_index_class_remove(&k->index, view, at, blocks, all,
-                                          &unknown);
+        rc = kvr_index_class_hold(&k->index, view, at, add, blocks, all,
+                                  &unknown);
         if (rc != KVR_OK) {
             return rc;
         }
