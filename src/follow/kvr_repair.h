@@ -101,7 +101,7 @@ typedef struct {
 } kvr_repair_env_t;
 
 
-/* what the caller of a machine without I/O does next: steps again ... */
+/* the next move of the caller of a machine without I/O: it steps again ... */
 typedef enum {
     KVR_NEXT_ASK,                   /* when the command is sent, whose reply is
                                        for kvr_repair_answer(), */
