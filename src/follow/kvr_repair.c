@@ -23,7 +23,7 @@
  *     step       page: 7-41 is missing: "late", so that a snapshot is needed
  *     step       ASK  HMGET kv-snap:{w1} …, and the same answer
  *     step       pointer: 7-600 is later than 7-40: it is taken
- *     step       part: views aside are begun; nothing reads them yet
+ *     step       load: views aside are begun; nothing reads them yet
  *     step       ASK  GETRANGE kv-snap:{w1}:7-600:0 0 262144
  *     answer     a batch of stores
  *     step       YIELD, as often as it takes to apply them, then the same
@@ -116,6 +116,9 @@ kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
     case KVR_REPAIR_START:
         return kvr_repair_start(r);
 
+    case KVR_REPAIR_LOAD:
+        return kvr_repair_load(r);
+
     case KVR_REPAIR_SWAP:
         return kvr_repair_swap(r, turn);
 
@@ -200,10 +203,6 @@ kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
         r->seq++;
         r->count = 1;
         r->failed = true;
-    }
-
-    if (r->state == KVR_REPAIR_PART && !r->loading) {
-        return kvr_repair_load(r);
     }
 
     if (!turn->ready || r->after > turn->now_ms) {

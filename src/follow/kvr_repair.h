@@ -23,7 +23,9 @@
  *                                     a snapshot alone: pointer
  *     last      XREVRANGE log COUNT 1 where the log ends: pointer
  *     pointer   HMGET kv-snap         a snapshot that is better than the log:
- *                                     part; otherwise without it (see below)
+ *                                     load; otherwise without it (see below)
+ *     load      -                     views aside are begun: part; of a
+ *                                     snapshot without parts: swap
  *     part      GETRANGE of a part    the part is put aside: part; after the
  *                                     last part: swap
  *     swap      -                     the view is the snapshot's: page; the
@@ -75,6 +77,7 @@ typedef enum {
     KVR_REPAIR_START = 0,
     KVR_REPAIR_LAST,
     KVR_REPAIR_POINTER,
+    KVR_REPAIR_LOAD,
     KVR_REPAIR_PART,
     KVR_REPAIR_SWAP,
     KVR_REPAIR_PAGE,
@@ -160,7 +163,6 @@ typedef struct {
     bool                  look;     /* only for a snapshot */
     bool                  late;     /* the log begins too late */
     bool                  given_up; /* no snapshot helps */
-    bool                  loading;  /* the snapshot of head has begun */
     bool                  open;     /* in snapshot: a part, or an entry */
     bool                  aside;    /* entries go to snapshot */
     bool                  renewed;  /* a new snapshot was asked for */

@@ -61,8 +61,7 @@ kvr_repair_pointer(kvr_repair_t *r)
                    (unsigned long long) r->head.epoch,
                    (unsigned long long) r->head.seq, r->parts);
 
-    r->loading = false;
-    kvr_repair_to(r, KVR_REPAIR_PART);
+    kvr_repair_to(r, KVR_REPAIR_LOAD);
 
     return KVR_NEXT_AGAIN;
 }
@@ -150,8 +149,6 @@ kvr_repair_useful(const kvr_repair_t *r)
 
 /* ---- loading ------------------------------------------------------------ */
 
-/* Before the first part is asked for. */
-
 kvr_next_t
 kvr_repair_load(kvr_repair_t *r)
 {
@@ -180,11 +177,7 @@ kvr_repair_load(kvr_repair_t *r)
 
     case KVR_OK:
         r->part = 0;
-        r->loading = true;
-
-        if (r->parts == 0) {
-            kvr_repair_to(r, KVR_REPAIR_SWAP);
-        }
+        kvr_repair_to(r, r->parts ? KVR_REPAIR_PART : KVR_REPAIR_SWAP);
 
         return KVR_NEXT_AGAIN;
 

@@ -82,10 +82,7 @@ kvr_prefix_lookup(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
         return rc;
     }
 
-    memset(&w, 0, sizeof(kvr_prefix_walk_t));
-
-    w.node = kvr_prefix_space(c, key, 0);
-    kvr_prefix_walk(c, key, kvr_prefix_whole(n, c->params.page_size), &w);
+    kvr_prefix_find(c, key, kvr_prefix_whole(n, c->params.page_size), 0, &w);
 
     s = &c->zone->stats;
     s->hits += w.length != 0;
@@ -337,25 +334,11 @@ static kvr_rc_t
 kvr_prefix_grow(kvr_prefix_t *c, kvr_prefix_insertion_t *i,
     kvr_prefix_walk_t *w)
 {
-    uint32_t                  k, len, node;
-    const char               *units;
-    const uint32_t           *values;
-    const kvr_prefix_item_t  *p;
+    uint32_t         k, len, node;
+    const char      *units;
+    const uint32_t  *values;
 
-    if (w->node == 0) {
-        w->node = kvr_prefix_space_make(c, i->key, 0);
-
-    } else {
-        p = kvr_prefix_at(c, w->node);
-
-        if ((p->flags & KVR_PREFIX_SPACE) == 0
-            && w->length < p->start + p->len)
-        {
-            w->node = kvr_prefix_split(c, w->node, w->length - p->start);
-        }
-    }
-
-    if (w->node == 0) {
+    if (kvr_prefix_place(c, i->key, 0, w) == 0) {
         return KVR_FULL;
     }
 

@@ -13,8 +13,6 @@
 
 static kvr_rc_t kvr_prefix_check_entry(const kvr_prefix_t *c,
     const kvr_prefix_key_t *key);
-static void kvr_prefix_walk_entries(kvr_prefix_t *c,
-    const kvr_prefix_key_t *key, uint32_t n, kvr_prefix_walk_t *w);
 static kvr_rc_t kvr_prefix_find_entry(kvr_prefix_t *c,
     const kvr_prefix_key_t *key, uint32_t n, bool exact, size_t *length,
     void *value, size_t *len);
@@ -28,17 +26,6 @@ kvr_prefix_check_entry(const kvr_prefix_t *c, const kvr_prefix_key_t *key)
 {
     return key->n == 0 ? KVR_INVALID
                        : kvr_prefix_check_key(c, key, KVR_PREFIX_ENTRY_MAX);
-}
-
-
-static void
-kvr_prefix_walk_entries(kvr_prefix_t *c, const kvr_prefix_key_t *key,
-    uint32_t n, kvr_prefix_walk_t *w)
-{
-    memset(w, 0, sizeof(kvr_prefix_walk_t));
-
-    w->node = kvr_prefix_space(c, key, KVR_PREFIX_STORED);
-    kvr_prefix_walk(c, key, n, w);
 }
 
 
@@ -97,7 +84,7 @@ kvr_prefix_find_entry(kvr_prefix_t *c, const kvr_prefix_key_t *key,
         return rc;
     }
 
-    kvr_prefix_walk_entries(c, key, n, &w);
+    kvr_prefix_find(c, key, n, KVR_PREFIX_STORED, &w);
 
     rc = KVR_DECLINED;
 
@@ -207,20 +194,9 @@ kvr_prefix_put_now(kvr_prefix_t *c, const kvr_prefix_key_t *key,
     s = &c->zone->stats;
     n = (uint32_t) key->n;
 
-    kvr_prefix_walk_entries(c, key, n, &w);
+    kvr_prefix_find(c, key, n, KVR_PREFIX_STORED, &w);
 
-    if (w.node == 0) {
-        w.node = kvr_prefix_space_make(c, key, KVR_PREFIX_STORED);
-
-    } else {
-        p = kvr_prefix_at(c, w.node);
-
-        if ((p->flags & KVR_PREFIX_SPACE) == 0
-            && w.length < p->start + p->len)
-        {
-            w.node = kvr_prefix_split(c, w.node, w.length - p->start);
-        }
-    }
+    (void) kvr_prefix_place(c, key, KVR_PREFIX_STORED, &w);
 
     while (w.node && w.length < n) {
 
@@ -293,7 +269,7 @@ kvr_prefix_delete(kvr_prefix_t *c, const kvr_prefix_key_t *key)
 
         if (kvr_prefix_prune(c)) {
             done = true;
-            kvr_prefix_walk_entries(c, key, (uint32_t) key->n, &w);
+            kvr_prefix_find(c, key, (uint32_t) key->n, KVR_PREFIX_STORED, &w);
 
             if (w.entry && w.entry == w.node && w.length == key->n) {
                 kvr_prefix_unset(c, w.entry);

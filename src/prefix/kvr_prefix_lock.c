@@ -175,12 +175,8 @@ kvr_prefix_release(kvr_prefix_t *c, uint32_t slot)
         kvr_txn_commit(&c->mem);
     }
 
-    if (r->prev) {
-        kvr_set32(&c->mem, &c->records[r->prev - 1].next, r->next);
-
-    } else {
-        kvr_set32(&c->mem, &o->head, r->next);
-    }
+    kvr_set32(&c->mem, r->prev ? &c->records[r->prev - 1].next : &o->head,
+              r->next);
 
     if (r->next) {
         kvr_set32(&c->mem, &c->records[r->next - 1].prev, r->prev);

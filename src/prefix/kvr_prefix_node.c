@@ -233,6 +233,38 @@ kvr_prefix_common(const kvr_prefix_t *c, const char *a, const char *b,
 
 
 void
+kvr_prefix_find(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
+    uint32_t flags, kvr_prefix_walk_t *w)
+{
+    memset(w, 0, sizeof(kvr_prefix_walk_t));
+
+    w->node = kvr_prefix_space(c, key, flags);
+    kvr_prefix_walk(c, key, n, w);
+}
+
+
+uint32_t
+kvr_prefix_place(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t flags,
+    kvr_prefix_walk_t *w)
+{
+    const kvr_prefix_item_t  *p;
+
+    if (w->node == 0) {
+        w->node = kvr_prefix_space_make(c, key, flags);
+        return w->node;
+    }
+
+    p = kvr_prefix_at(c, w->node);
+
+    if ((p->flags & KVR_PREFIX_SPACE) == 0 && w->length < p->start + p->len) {
+        w->node = kvr_prefix_split(c, w->node, w->length - p->start);
+    }
+
+    return w->node;
+}
+
+
+void
 kvr_prefix_walk(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
     kvr_prefix_walk_t *w)
 {
@@ -389,12 +421,8 @@ kvr_prefix_insert_first(kvr_prefix_t *c, uint32_t *first, uint32_t node)
 static void
 kvr_prefix_take_out(kvr_prefix_t *c, uint32_t *first, kvr_prefix_item_t *p)
 {
-    if (p->prev) {
-        kvr_set32(&c->mem, &kvr_prefix_at(c, p->prev)->next, p->next);
-
-    } else {
-        kvr_set32(&c->mem, first, p->next);
-    }
+    kvr_set32(&c->mem, p->prev ? &kvr_prefix_at(c, p->prev)->next : first,
+              p->next);
 
     if (p->next) {
         kvr_set32(&c->mem, &kvr_prefix_at(c, p->next)->prev, p->prev);
@@ -608,12 +636,8 @@ kvr_prefix_split(kvr_prefix_t *c, uint32_t node, uint32_t n)
     kvr_prefix_unchain(c, node);
     kvr_prefix_chain(c, up, p->hash, true);
 
-    if (q->prev) {
-        kvr_set32(&c->mem, &kvr_prefix_at(c, q->prev)->next, up);
-
-    } else {
-        kvr_set32(&c->mem, &kvr_prefix_at(c, q->parent)->child, up);
-    }
+    kvr_set32(&c->mem, q->prev ? &kvr_prefix_at(c, q->prev)->next
+                               : &kvr_prefix_at(c, q->parent)->child, up);
 
     if (q->next) {
         kvr_set32(&c->mem, &kvr_prefix_at(c, q->next)->prev, up);

@@ -190,6 +190,14 @@ uint32_t kvr_prefix_space_make(kvr_prefix_t *c, const kvr_prefix_key_t *key,
 void kvr_prefix_walk(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
     kvr_prefix_walk_t *w);
 
+/* The same from the key's namespace on, of the tree or the store. */
+void kvr_prefix_find(kvr_prefix_t *c, const kvr_prefix_key_t *key, uint32_t n,
+    uint32_t flags, kvr_prefix_walk_t *w);
+
+/* Makes w->node end where the walk did; 0: no memory. */
+uint32_t kvr_prefix_place(kvr_prefix_t *c, const kvr_prefix_key_t *key,
+    uint32_t flags, kvr_prefix_walk_t *w);
+
 /* Makes a leaf of len units; values may be NULL.  0: no memory. */
 uint32_t kvr_prefix_make(kvr_prefix_t *c, uint32_t parent, const void *units,
     const uint32_t *values, uint32_t len);
