@@ -9,7 +9,6 @@
 
 
 uint64_t  wires_clock;
-bool      wires_full;
 uint32_t  wires_unreached;
 char      wires_line[1024];
 bool      wires_unloaded;

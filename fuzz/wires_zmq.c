@@ -37,6 +37,8 @@ static frame_t *message(zmq_msg_t *msg);
 static void drain(wire_t *w);
 
 
+bool           wires_full;
+
 static wire_t  wires[WIRES][WIRES_RANKS];
 static end_t   ends[WIRES * WIRES_RANKS];
 static int     context;                 /* there is one, somewhere */
