@@ -69,6 +69,11 @@ typedef struct {
 } kvr_radix_op_t;
 
 
+static uint32_t kvr_radix_has(kvr_radix_t *x, uint32_t run, uint32_t offset,
+    const uint64_t *hashes, uint32_t n, uint64_t seed);
+static kvr_rc_t kvr_radix_extend(kvr_radix_t *x, uint32_t run,
+    uint32_t offset, const uint64_t *hashes, uint32_t *n, uint64_t seed,
+    uint32_t *to);
 static kvr_rc_t kvr_radix_hold(kvr_radix_t *x, const kvr_radix_op_t *op,
     uint32_t run, uint32_t offset, uint32_t n, const uint64_t *handles);
 static kvr_rc_t kvr_radix_hold_one(kvr_radix_t *x, const kvr_radix_op_t *op,
@@ -186,7 +191,6 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     bool              torn;
     uint32_t          i, k, run, child, offset, cost;
     kvr_rc_t          rc;
-    kvr_run_t        *r;
     kvr_handle_ref_t  ref;
     kvr_radix_op_t    op;
     kvr_handle_key_t  key;
@@ -230,23 +234,14 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
         kvr_radix_commit_if_low(x);
 
-        r = run ? kvr_radix_run(x, run) : NULL;
         op.keep = run;
-        k = 0;
-
-        if (r && offset < r->len) {
-
-            k = kvr_min(kvr_min(r->len - offset, n - i), KVR_RADIX_CHUNK);
-            k = kvr_radix_same(x, r, offset, hashes + i, k);
-
-            if (k && seed && r->seed == 0) {
-                kvr_set64(x->mem, &r->seed, seed);
-            }
-        }
+        rc = KVR_OK;
+        child = run;
+        k = run ? kvr_radix_has(x, run, offset, hashes + i, n - i, seed) : 0;
 
         if (k == 0) {
 
-            child = r && r->nchildren == 0
+            child = run && kvr_radix_run(x, run)->nchildren == 0
                     ? 0 : kvr_children_find(x, run, offset, hashes[i], &torn);
 
             if (child) {
@@ -256,21 +251,8 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             }
 
             k = kvr_min(n - i, KVR_RADIX_CHUNK);
-
-            if (r && offset == r->len && offset < KVR_RUN_MAX) {
-                k = kvr_min(k, KVR_RUN_MAX - offset);
-                rc = kvr_radix_append(x, run, hashes + i, k);
-
-                child = run;
-
-            } else {
-                rc = kvr_radix_new_run(x, run, offset, hashes + i, k,
-                                       r && r->seed ? r->seed : seed, &child);
-            }
-
-        } else {
-            rc = KVR_OK;
-            child = run;
+            rc = kvr_radix_extend(x, run, offset, hashes + i, &k, seed,
+                                  &child);
         }
 
         if (rc == KVR_OK) {
@@ -311,6 +293,54 @@ kvr_radix_store(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     }
 
     return KVR_OK;
+}
+
+
+/* Case a: how many of n blocks, at most a chunk, are the run's already? */
+
+static uint32_t
+kvr_radix_has(kvr_radix_t *x, uint32_t run, uint32_t offset,
+    const uint64_t *hashes, uint32_t n, uint64_t seed)
+{
+    uint32_t    k;
+    kvr_run_t  *r;
+
+    r = kvr_radix_run(x, run);
+
+    if (offset >= r->len) {
+        return 0;
+    }
+
+    k = kvr_min(kvr_min(r->len - offset, n), KVR_RADIX_CHUNK);
+    k = kvr_radix_same(x, r, offset, hashes, k);
+
+    if (k && seed && r->seed == 0) {
+        kvr_set64(x->mem, &r->seed, seed);
+    }
+
+    return k;
+}
+
+
+/* Cases c and d: the run, *to, that has *n more blocks behind the offset. */
+
+static kvr_rc_t
+kvr_radix_extend(kvr_radix_t *x, uint32_t run, uint32_t offset,
+    const uint64_t *hashes, uint32_t *n, uint64_t seed, uint32_t *to)
+{
+    kvr_run_t  *r;
+
+    r = run ? kvr_radix_run(x, run) : NULL;
+
+    if (r && offset == r->len && offset < KVR_RUN_MAX) {
+        *n = kvr_min(*n, KVR_RUN_MAX - offset);
+        *to = run;
+
+        return kvr_radix_append(x, run, hashes, *n);
+    }
+
+    return kvr_radix_new_run(x, run, offset, hashes, *n,
+                             r && r->seed ? r->seed : seed, to);
 }
 
 

@@ -75,10 +75,12 @@ void *kvr_scratch_reserve(kvr_scratch_t *s, size_t size);
 const char *kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value);
 
 /* Sets an event's verdict and its reason; returns KVR_OK. */
-kvr_rc_t kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail);
-kvr_rc_t kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail);
+kvr_rc_t kvr_event_judge(kvr_decoder_t *d, kvr_event_t *ev,
+    kvr_verdict_t verdict, kvr_why_t why, const char *detail);
+#define kvr_event_filter(d, ev, why, detail)                                  \
+    kvr_event_judge(d, ev, KVR_FILTERED, why, detail)
+#define kvr_event_refuse(d, ev, why, detail)                                  \
+    kvr_event_judge(d, ev, KVR_REFUSED, why, detail)
 
 /* Records why a message's frame can't be read.  Returns KVR_INVALID. */
 kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,

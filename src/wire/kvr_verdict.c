@@ -127,22 +127,10 @@ kvr_scratch_append(kvr_scratch_t *s, uint32_t *n, uint64_t value)
 
 
 kvr_rc_t
-kvr_event_filter(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail)
+kvr_event_judge(kvr_decoder_t *d, kvr_event_t *ev, kvr_verdict_t verdict,
+    kvr_why_t why, const char *detail)
 {
-    ev->verdict = KVR_FILTERED;
-    ev->why = why;
-    d->detail = detail;
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_event_refuse(kvr_decoder_t *d, kvr_event_t *ev, kvr_why_t why,
-    const char *detail)
-{
-    ev->verdict = KVR_REFUSED;
+    ev->verdict = verdict;
     ev->why = why;
     d->detail = detail;
 

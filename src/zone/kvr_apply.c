@@ -324,8 +324,8 @@ kvr_apply_tier(kvr_shard_t *k, kvr_worker_t *w, uint32_t view,
 
     done = 0;
 
-    rc = kvr_span_add_tier(k, view, c->tier, c->handles, c->nhandles, unknown,
-                           &done);
+    rc = kvr_span_hold(k, view, c->tier, true, c->handles, c->nhandles,
+                       unknown, &done);
 
     kvr_count(k, &w->counters.stores, 1);
     kvr_count(k, &w->counters.blocks_stored, done);
@@ -353,8 +353,8 @@ kvr_apply_remove(kvr_shard_t *k, kvr_worker_t *w, uint32_t holder,
         kvr_txn_commit(&k->mem);
         kvr_index_begin(&k->index);
 
-        rc = kvr_span_remove(k, view, c->tier, c->handles, c->nhandles,
-                             unknown, &done);
+        rc = kvr_span_hold(k, view, c->tier, false, c->handles, c->nhandles,
+                           unknown, &done);
 
         if (rc == KVR_FULL) {
             kvr_apply_drop(k, w, holder);

@@ -8,6 +8,8 @@
 
 static uint32_t kvr_span_derived(kvr_shard_t *k, uint32_t view,
     uint64_t handle, uint32_t from, uint32_t tiers, uint64_t *out);
+static kvr_rc_t kvr_span_write(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    bool add, const uint64_t *handles, uint32_t n, uint32_t *unknown);
 
 
 uint64_t
@@ -188,7 +190,7 @@ kvr_span_store(kvr_shard_t *k, uint32_t view, const uint64_t *handles,
 
 
 kvr_rc_t
-kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+kvr_span_hold(kvr_shard_t *k, uint32_t view, kvr_tier_t tier, bool add,
     const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done)
 {
     uint32_t  i, all, missed;
@@ -196,19 +198,24 @@ kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     uint64_t  blocks[KVR_SPAN_MAX];
 
     if (k->fleet.view_span[view] == 0) {
-        rc = kvr_index_remove(&k->index, view, tier, handles, n, unknown);
+        rc = kvr_span_write(k, view, tier, add, handles, n, unknown);
         *done = n - *unknown;
         return rc;
     }
 
     for (i = 0; i < n; i++) {
 
+        if (add && !kvr_index_knows(&k->index, view, handles[i])) {
+            (*unknown)++;
+            continue;
+        }
+
         blocks[0] = handles[i];
-        all = 1 + kvr_span_derived(k, view, handles[i], 0, 1u << tier,
-                                   blocks + 1);
+        all = 1 + kvr_span_derived(k, view, handles[i], 0,
+                                   add ? UINT32_MAX : 1u << tier, blocks + 1);
         missed = 0;
 
-        rc = kvr_index_remove(&k->index, view, tier, blocks, all, &missed);
+        rc = kvr_span_write(k, view, tier, add, blocks, all, &missed);
         if (rc != KVR_OK) {
             return rc;
         }
@@ -224,41 +231,12 @@ kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
 }
 
 
-kvr_rc_t
-kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done)
+static kvr_rc_t
+kvr_span_write(kvr_shard_t *k, uint32_t view, kvr_tier_t tier, bool add,
+    const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t  i, all, missed;
-    kvr_rc_t  rc;
-    uint64_t  blocks[KVR_SPAN_MAX];
-
-    if (k->fleet.view_span[view] == 0) {
-        rc = kvr_index_add_tier(&k->index, view, tier, handles, n, unknown);
-        *done = n - *unknown;
-        return rc;
-    }
-
-    for (i = 0; i < n; i++) {
-
-        if (!kvr_index_knows(&k->index, view, handles[i])) {
-            (*unknown)++;
-            continue;
-        }
-
-        blocks[0] = handles[i];
-        all = 1 + kvr_span_derived(k, view, handles[i], 0, UINT32_MAX,
-                                   blocks + 1);
-        missed = 0;
-
-        rc = kvr_index_add_tier(&k->index, view, tier, blocks, all, &missed);
-        if (rc != KVR_OK) {
-            return rc;
-        }
-
-        *done += all - missed;
-    }
-
-    return KVR_OK;
+    return add ? kvr_index_add_tier(&k->index, view, tier, handles, n, unknown)
+               : kvr_index_remove(&k->index, view, tier, handles, n, unknown);
 }
 
 

@@ -87,14 +87,13 @@ kvr_rc_t kvr_span_store(kvr_shard_t *k, uint32_t view,
     const uint64_t *handles, uint32_t n, uint32_t span, const uint64_t **out);
 
 /*
- * As kvr_index_remove() and kvr_index_add_tier(), for all blocks of each
+ * As kvr_index_add_tier() (add) or kvr_index_remove(), for all blocks of each
  * handle's span.  *unknown becomes the number of the engine's handles that
  * were not held, *done the number of blocks.
  */
-kvr_rc_t kvr_span_remove(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
-kvr_rc_t kvr_span_add_tier(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
-    const uint64_t *handles, uint32_t n, uint32_t *unknown, uint32_t *done);
+kvr_rc_t kvr_span_hold(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
+    bool add, const uint64_t *handles, uint32_t n, uint32_t *unknown,
+    uint32_t *done);
 
 /*
  * A class of KV-cache groups holds all blocks of each handle's span from now
