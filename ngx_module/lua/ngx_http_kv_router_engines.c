@@ -101,19 +101,12 @@ ngx_http_kv_router_ffi_doubt(void *data, uint32_t holder)
 
 
 void
-ngx_http_kv_router_ffi_question(void *data, uint32_t what)
+ngx_http_kv_router_ffi_count(void *data, uint32_t id)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    static const ngx_http_kv_router_count_t  ids[] = {
-        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS,
-        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_FAILED,
-        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_KEPT,
-        NGX_HTTP_KV_ROUTER_COUNT_QUESTIONS_JOINED
-    };
-
-    if (what < sizeof(ids) / sizeof(ids[0])) {
-        (void) ngx_atomic_fetch_add(&zone->sh->counters[ids[what]], 1);
+    if (id < NGX_HTTP_KV_ROUTER_COUNTERS) {
+        (void) ngx_atomic_fetch_add(&zone->sh->counters[id], 1);
     }
 }
 

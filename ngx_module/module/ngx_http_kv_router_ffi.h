@@ -531,10 +531,11 @@ uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
 void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
 
 /*
- * Counts what became of a text: 0: a question to an engine; 1: the question
- * failed; 2: the answer was kept; 3: the same question was being asked.
+ * The id of a counter by its object and key in JSON, "questions.asked", or
+ * NGX_HTTP_KV_ROUTER_COUNTERS; and adds 1 to the counter.
  */
-void ngx_http_kv_router_ffi_question(void *zone, uint32_t what);
+uint32_t ngx_http_kv_router_ffi_counter(const char *name);
+void ngx_http_kv_router_ffi_count(void *zone, uint32_t id);
 
 /* XXH3-128 of a text, with a seed of this process. */
 void ngx_http_kv_router_ffi_digest(const u_char *text, size_t len,

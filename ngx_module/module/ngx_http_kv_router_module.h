@@ -181,17 +181,6 @@ typedef struct {
 #define NGX_HTTP_KV_ROUTER_REASONS  32
 #define NGX_HTTP_KV_ROUTER_RUNGS    6
 
-/* the end of a text on the rung "local" */
-
-#define NGX_HTTP_KV_ROUTER_LOCAL_DONE         0
-#define NGX_HTTP_KV_ROUTER_LOCAL_RAISE        1  /* an engine will refuse it */
-#define NGX_HTTP_KV_ROUTER_LOCAL_UNSUPPORTED  2  /* of template or request */
-#define NGX_HTTP_KV_ROUTER_LOCAL_BUSY         3  /* too many at a time */
-#define NGX_HTTP_KV_ROUTER_LOCAL_BUDGET       4  /* not in time */
-#define NGX_HTTP_KV_ROUTER_LOCAL_TOO_LONG     5
-#define NGX_HTTP_KV_ROUTER_LOCAL_FAILED       6  /* the tokenizer */
-#define NGX_HTTP_KV_ROUTER_LOCALS             7
-
 /* a worker that is asked for its load, by whichever process comes first */
 
 typedef struct {
@@ -223,7 +212,6 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    counters[NGX_HTTP_KV_ROUTER_COUNTERS];
     ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
     ngx_atomic_t                    by_rung[NGX_HTTP_KV_ROUTER_RUNGS];
-    ngx_atomic_t                    locals[NGX_HTTP_KV_ROUTER_LOCALS];
 
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
@@ -396,9 +384,6 @@ void ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen g);
 const char *ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
     const char **why);
-
-/* NGX_HTTP_KV_ROUTER_LOCAL_DONE … in a word */
-const char *ngx_http_kv_router_local_name(ngx_uint_t how);
 
 
 /* prefix caches: their directive, and a process's start and end */

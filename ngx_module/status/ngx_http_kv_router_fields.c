@@ -5,6 +5,7 @@
 
 
 #include "ngx_http_kv_router_stats.h"
+#include "../module/ngx_http_kv_router_ffi.h"
 #include "../token/ngx_http_kv_router_turns.h"
 
 
@@ -300,4 +301,36 @@ ngx_http_kv_router_counters_json(ngx_http_kv_router_zone_t *zone,
                                        ngx_http_kv_router_field(f, zone->sh));
         }
     }
+}
+
+
+void
+ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
+    const char *object, yajl_gen g)
+{
+    ngx_http_kv_router_gen_map(g, object);
+    ngx_http_kv_router_counters_json(zone, object, g);
+    yajl_gen_map_close(g);
+}
+
+
+uint32_t
+ngx_http_kv_router_ffi_counter(const char *name)
+{
+    size_t                             len;
+    uint32_t                           id;
+    const ngx_http_kv_router_field_t  *f;
+
+    for (id = 0; id < NGX_HTTP_KV_ROUTER_COUNTERS; id++) {
+        f = &ngx_http_kv_router_counters[id];
+        len = ngx_strlen(f->object);
+
+        if (ngx_strncmp(name, f->object, len) == 0 && name[len] == '.'
+            && ngx_strcmp(name + len + 1, f->key) == 0)
+        {
+            break;
+        }
+    }
+
+    return id;
 }

@@ -65,5 +65,9 @@ void ngx_http_kv_router_fields_json(const ngx_http_kv_router_field_t *f,
 void ngx_http_kv_router_counters_json(ngx_http_kv_router_zone_t *zone,
     const char *object, yajl_gen g);
 
+/* an object with them */
+void ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
+    const char *object, yajl_gen g);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_FIELDS_H_INCLUDED_ */

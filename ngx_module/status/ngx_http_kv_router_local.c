@@ -11,23 +11,6 @@
 #include "ngx_http_kv_router_stats.h"
 
 
-/* Indexed by NGX_HTTP_KV_ROUTER_LOCAL_DONE and the values after it. */
-
-static const char  *ngx_http_kv_router_local_names[] = {
-    "done", "raise", "unsupported", "busy", "budget", "too_long", "failed"
-};
-
-_Static_assert(sizeof(ngx_http_kv_router_local_names) / sizeof(char *)
-               == NGX_HTTP_KV_ROUTER_LOCALS, "a name for each");
-
-
-const char *
-ngx_http_kv_router_local_name(ngx_uint_t how)
-{
-    return ngx_http_kv_router_local_names[how];
-}
-
-
 const char *
 ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
     const char **why)
@@ -54,7 +37,6 @@ ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
 void
 ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
-    ngx_uint_t                   i;
     const char                  *state, *why;
     ngx_http_kv_router_model_t  *model;
 
@@ -76,14 +58,6 @@ ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     ngx_http_kv_router_counters_json(zone, "local_model", g);
 
-    ngx_http_kv_router_gen_map(g, "texts");
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
-        ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_local_name(i),
-                                   zone->sh->locals[i]);
-    }
-
-    yajl_gen_map_close(g);
-
+    ngx_http_kv_router_counts_json(zone, "texts", g);
     yajl_gen_map_close(g);
 }

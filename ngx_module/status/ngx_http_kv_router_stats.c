@@ -10,8 +10,6 @@
 #include "../token/ngx_http_kv_router_turns.h"
 
 
-static void ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
-    const char *object, yajl_gen g);
 static void ngx_http_kv_router_object_json(const char *key,
     const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
 static uint64_t ngx_http_kv_router_redis_changed(
@@ -194,16 +192,6 @@ ngx_http_kv_router_read_routed(ngx_http_kv_router_zone_t *zone,
         t->cut += kvr_load64(&r->cut);
         t->damaged += kvr_load64(&r->damaged);
     }
-}
-
-
-static void
-ngx_http_kv_router_counts_json(ngx_http_kv_router_zone_t *zone,
-    const char *object, yajl_gen g)
-{
-    ngx_http_kv_router_gen_map(g, object);
-    ngx_http_kv_router_counters_json(zone, object, g);
-    yajl_gen_map_close(g);
 }
 
 

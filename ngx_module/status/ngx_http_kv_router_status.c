@@ -206,8 +206,10 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     for ( /* void */ ; f->key; f++) {
 
         if (f->metric == NULL
-            || (s->zone->redis == NULL && f->object
-                && ngx_strcmp(f->object, "redis") == 0))
+            || (f->object && s->zone->redis == NULL
+                && ngx_strcmp(f->object, "redis") == 0)
+            || (f->object && s->zone->model == NULL
+                && ngx_strcmp(f->object, "texts") == 0))
         {
             continue;
         }
@@ -348,7 +350,6 @@ ngx_http_kv_router_policy_metrics(ngx_http_kv_router_metrics_t *s)
 static void
 ngx_http_kv_router_model_metrics(ngx_http_kv_router_metrics_t *s)
 {
-    ngx_uint_t   i;
     const char  *state, *why;
 
     if (s->zone->model == NULL) {
@@ -360,15 +361,6 @@ ngx_http_kv_router_model_metrics(ngx_http_kv_router_metrics_t *s)
     ngx_http_kv_router_metric(s, "model", NULL, "The state of the zone's "
                               "model: ready, loaded, refused; always 1.");
     ngx_http_kv_router_sample(s, NULL, "state", state, 1);
-
-    ngx_http_kv_router_metric(s, "local_texts_total", NULL, "Texts for the "
-                              "zone's model, by what became of them.");
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_LOCALS; i++) {
-        ngx_http_kv_router_sample(s, NULL, "how",
-                                  ngx_http_kv_router_local_name(i),
-                                  s->zone->sh->locals[i]);
-    }
 }
 
 

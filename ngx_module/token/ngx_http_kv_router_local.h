@@ -115,8 +115,5 @@ void ngx_http_kv_router_ffi_encode_drop(int number);
 int ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
     size_t *len);
 
-/* Counts a text: how, NGX_HTTP_KV_ROUTER_LOCAL_… of module.h. */
-void ngx_http_kv_router_ffi_local(void *zone, uint32_t how);
-
 
 #endif /* _NGX_HTTP_KV_ROUTER_LOCAL_H_INCLUDED_ */

@@ -338,14 +338,3 @@ ngx_http_kv_router_ffi_model_state(const u_char *name, size_t len,
         model->ready = !model->refused;
     }
 }
-
-
-void
-ngx_http_kv_router_ffi_local(void *data, uint32_t how)
-{
-    ngx_http_kv_router_zone_t *zone = data;
-
-    if (how < NGX_HTTP_KV_ROUTER_LOCALS) {
-        (void) ngx_atomic_fetch_add(&zone->sh->locals[how], 1);
-    }
-}

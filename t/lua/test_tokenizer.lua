@@ -14,7 +14,7 @@ local sock = require "lib.sock"
 local tokenizer = require "resty.kv_router.tokens.tokenizer"
 local lib = require "resty.kv_router.ffi"
 
-local QUESTION, WHY = engines.QUESTION, lib.WHY
+local WHY = lib.WHY
 
 local has, is = tap.has, tap.is
 
@@ -409,7 +409,7 @@ fake.asked = {}
 sockets()
 is(ask(t, '{"model":"m","prompt":"hello"}'), "5 6 7",
    "the same text is not asked again")
-is(fake.asked[QUESTION.kept], 1, "which is counted")
+is(fake.asked["questions.kept"], 1, "which is counted")
 
 local first = sock.new("", { connect = "connection refused" })
 local second = sock.new(ANSWER)
@@ -569,7 +569,8 @@ is(late ~= nil, true, "having waited for the same")
 is(resume(leader), "5 6 7", "then the answer comes")
 is(sema:count(), 1, "for all that still wait")
 is(resume(follower, true), "5 6 7", "which have it too")
-is(fake.asked[QUESTION.asked] .. " " .. fake.asked[QUESTION.joined], "1 2",
+is(fake.asked["questions.asked"] .. " "
+   .. fake.asked["questions.joined"], "1 2",
    "one question, two waited")
 
 sockets(waiting("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"))

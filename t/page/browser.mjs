@@ -60,7 +60,9 @@ async function visit(browser, one) {
       errors.length = 0;        // the browser tells that the network is cut
     }
     if (one.then) await page.evaluate(`(${one.then})()`);
-    if (one.bare) await page.click("noscript a");
+    if (one.bare) {
+      found.link = await page.locator("noscript a").getAttribute("href");
+    }
     found.path = new URL(page.url()).pathname + new URL(page.url()).search;
     found.overflow = one.bare ? [] : await page.evaluate(() => {
       const room = document.documentElement.clientWidth;

@@ -244,7 +244,7 @@ def without_script():
                      "scheme": "light", "bare": True,
                      "shot": str(shots / "bare-1440-light.png")}])[0]
     assert not found["errors"], found
-    assert found["path"] == "/status/many?format=json", found
+    assert found["link"] == "?format=json", found
 
 
 def all_is_well():

@@ -138,7 +138,7 @@ _M.c = {
 _M.rungs = {}
 _M.headers = ""      -- for engines
 _M.tls = nil         -- the name in their certificates
-_M.asked = {}        -- how often something was counted of questions
+_M.asked = {}        -- how often something was counted, by its name
 _M.probed = {}       -- zones that are to be probed
 _M.doubted = nil     -- the last holder that was doubted
 _M.by = nil          -- where the token ids came from, and why
@@ -158,8 +158,12 @@ function _M.c.doubt(_, holder)
     _M.doubted = holder
 end
 
-function _M.c.question(_, what)
-    _M.asked[what] = (_M.asked[what] or 0) + 1
+function _M.c.counter(name)
+    return name
+end
+
+function _M.c.count(_, name)
+    _M.asked[name] = (_M.asked[name] or 0) + 1
 end
 
 function _M.c.defined()

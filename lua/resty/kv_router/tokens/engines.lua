@@ -40,7 +40,8 @@ void ngx_http_kv_router_ffi_probe(const unsigned char *name, size_t len,
 uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
     uint32_t generation);
 void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
-void ngx_http_kv_router_ffi_question(void *zone, uint32_t what);
+uint32_t ngx_http_kv_router_ffi_counter(const char *name);
+void ngx_http_kv_router_ffi_count(void *zone, uint32_t id);
 void ngx_http_kv_router_ffi_digest(const unsigned char *text, size_t len,
     uint64_t *out);
 ]]
@@ -51,6 +52,7 @@ local _M = {}
 
 local engine_out = ffi_new("ngx_http_kv_router_engine_t")
 local digest_out = ffi_new("uint64_t[2]")
+local counters = {}          -- name -> id
 
 
 local function version()
@@ -69,9 +71,6 @@ _M.RUNGS = {
                responses = 0x08 },
     remote = { completions = 0x10, chat = 0x20, sglang_generate = 0x10 },
 }
-
--- What is counted of questions.
-_M.QUESTION = { asked = 0, failed = 1, kept = 2, joined = 3 }
 
 
 -- Where the token ids of the request's prompt came from, of BY, and why from
@@ -165,9 +164,16 @@ function _M.doubt(zone, holder)
 end
 
 
--- Counts what became of a text, of QUESTION.
-function _M.question(zone, what)
-    C.ngx_http_kv_router_ffi_question(zone, what)
+-- Adds 1 to a counter of the zone: object and key of it in JSON, "names.asked".
+function _M.count(zone, name)
+    local id = counters[name]
+
+    if not id then
+        id = C.ngx_http_kv_router_ffi_counter(name)
+        counters[name] = id
+    end
+
+    C.ngx_http_kv_router_ffi_count(zone, id)
 end
 
 

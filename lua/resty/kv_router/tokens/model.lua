@@ -14,12 +14,12 @@
 
 
 local decode_json = require "cjson.safe".decode
+local engines = require "resty.kv_router.tokens.engines"
 local lib = require "resty.kv_router.tokens.model_ffi"
 local log = require "resty.kv_router.request.log"
 
 local ERR = ngx.ERR
 local INFO = ngx.INFO
-local LOCAL = lib.LOCAL
 local WARN = ngx.WARN
 local WHY = require("resty.kv_router.ffi").WHY
 local error = error
@@ -66,14 +66,14 @@ local DIALECTS = {
     trtllm = { completions = "text" },
 }
 
--- What a failure of that kind is: counted as, and told as.
+-- What a failure is told as.  It is counted under its own name.
 local FAILURES = {
-    raise = { LOCAL.raise, WHY.RAISED },
-    unsupported = { LOCAL.unsupported, WHY.UNSUPPORTED },
-    busy = { LOCAL.busy, WHY.BUSY },
-    budget = { LOCAL.budget, WHY.BUDGET },
-    too_long = { LOCAL.too_long, WHY.TOO_LONG },
-    failed = { LOCAL.failed, WHY.TOKENIZER },
+    raise = WHY.RAISED,
+    unsupported = WHY.UNSUPPORTED,
+    busy = WHY.BUSY,
+    budget = WHY.BUDGET,
+    too_long = WHY.TOO_LONG,
+    failed = WHY.TOKENIZER,
 }
 
 
@@ -522,9 +522,9 @@ function _M:tokenize(job, seconds)
     end
 
     local function failed(kind, err)
-        local failure = FAILURES[kind] or FAILURES.failed
+        local known = FAILURES[kind] and kind or "failed"
 
-        lib.count(job.zone, failure[1])
+        engines.count(job.zone, "texts." .. known)
 
         if err == NO_TEMPLATE then
             log.limited("no template " .. self.name, log.MINUTE, ERR,
@@ -542,7 +542,7 @@ function _M:tokenize(job, seconds)
                     ": ", log.told(err))
         end
 
-        return nil, failure[2]
+        return nil, FAILURES[known]
     end
 
     local number, text = lib.take(job.r, job.zone,
@@ -562,7 +562,7 @@ function _M:tokenize(job, seconds)
         return failed(kind, n)
     end
 
-    lib.count(job.zone, LOCAL.done)
+    engines.count(job.zone, "texts.done")
 
     return { tokens = ids, n = n, drop = function() lib.drop(number) end }
 end

@@ -61,7 +61,6 @@ int ngx_http_kv_router_ffi_encode_run(int number, uint32_t flags);
 int ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids,
     size_t *n);
 void ngx_http_kv_router_ffi_encode_drop(int number);
-void ngx_http_kv_router_ffi_local(void *zone, uint32_t how);
 int ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r,
     const char **text, size_t *len);
 ]]
@@ -80,10 +79,6 @@ _M.TOO_LONG = -4
 
 -- the flag of an encoder: the tokens that the tokenizer adds by itself
 _M.ADD_SPECIAL = 1
-
--- NGX_HTTP_KV_ROUTER_LOCAL_... of the module
-_M.LOCAL = { done = 0, raise = 1, unsupported = 2, busy = 3, budget = 4,
-             too_long = 5, failed = 6 }
 
 
 local len_out = ffi_new("size_t[1]")
@@ -290,12 +285,6 @@ end
 -- What the number of an error says.
 function _M.error(rc)
     return ffi_string(C.kvr_encoder_error(rc))
-end
-
-
--- Counts a text: how, of LOCAL.
-function _M.count(zone, how)
-    C.ngx_http_kv_router_ffi_local(zone, how)
 end
 
 

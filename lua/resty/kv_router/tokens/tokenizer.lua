@@ -24,11 +24,10 @@ local new_semaphore = require "ngx.semaphore".new
 
 local C = ffi.C
 local BY = engines.BY
-local QUESTION = engines.QUESTION
 local RUNGS = engines.RUNGS
 local WHY = lib.WHY
 local copy = ffi.copy
-local count = engines.question
+local count = engines.count
 local ffi_new = ffi.new
 local ffi_string = ffi.string
 local find = string.find
@@ -412,7 +411,7 @@ local function join(q, deadline, job)
 
     local hold = held.take(job.r, wait_no_more, q)
 
-    count(job.zone, QUESTION.joined)
+    count(job.zone, "questions.joined")
     q.waiting = q.waiting + 1
 
     local ok = q.sema:wait((deadline - lib.now_us()) / 1e6)
@@ -433,7 +432,7 @@ local function lead(self, key, job, chosen, path, question, deadline)
     local zone = job.zone
     local q = begin(job.r, key, chosen[1].address, deadline)
 
-    count(zone, QUESTION.asked)
+    count(zone, "questions.asked")
 
     local ok, entry, why, err = pcall(answered, q, job, chosen, path, question)
 
@@ -444,7 +443,7 @@ local function lead(self, key, job, chosen, path, question, deadline)
     if entry then
         self.cache:put(key, entry)
     else
-        count(zone, QUESTION.failed)
+        count(zone, "questions.failed")
     end
 
     q.entry = entry
@@ -464,7 +463,7 @@ local function entry_for(self, job, chosen, path, question)
     local why
 
     if entry then
-        count(job.zone, QUESTION.kept)
+        count(job.zone, "questions.kept")
 
         return entry
     end
