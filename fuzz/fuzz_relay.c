@@ -107,7 +107,6 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->topic = "";
     o->ranks = how & RANKS_2 ? 2 : 1;
     o->trtllm = how & TRTLLM ? "http://127.0.0.1:1" : NULL;
-    o->trtllm_interval = 100;
     o->block_size = 4;
     o->refcount = (how & ONCE) == 0;
     o->salted = (how & SALTED) != 0;
@@ -117,7 +116,6 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->role = "both";
     o->weight = "1";
     o->lora = "";
-    o->deregister = true;
     o->memory = MEMORY;
     o->message_max = KVR_MESSAGE_MAX;
     o->ring = how & ROOM ? 1u << 20 : SMALL;

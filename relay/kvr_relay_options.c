@@ -115,10 +115,6 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "instead of --events: TensorRT-LLM's HTTP server, whose\n"
       "kv_cache_events is polled" },
 
-    { "trtllm-interval", "MS", KVR_RELAY_NUMBER, at(trtllm_interval),
-      5, 60000,
-      "between two polls (100)" },
-
     { "block-size", "N", KVR_RELAY_NUMBER, at(block_size), 1,
       KVR_BLOCK_SIZE_MAX,
       "tokens of a block of the router's zone; the engine's is a multiple\n"
@@ -166,20 +162,11 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "vllm, sglang or trtllm: how the engine reads requests (with --trtllm\n"
       "trtllm, else not said)" },
 
-    { "deregister", "on|off", KVR_RELAY_SWITCH, at(deregister), 0, 0,
-      "at SIGTERM: take the worker out of the fleet (on)" },
-
     { "memory", "SIZE", KVR_RELAY_SIZE, at(memory),
       KVR_ZONE_MIN * 2, UINT64_C(1) << 40,
-      "for the mirror of what the engine holds (256m)" },
-
-    { "ring", "SIZE", KVR_RELAY_SIZE, at(ring), 1 << 20,
-      UINT64_C(1) << 36,
-      "for messages that Redis may need once more (64m)" },
-
-    { "message-max", "SIZE", KVR_RELAY_SIZE, at(message_max), 1 << 20,
-      UINT64_C(1) << 30,
-      "of a message of the engine; what a larger one says is lost (128m)" },
+      "for the mirror of what the engine holds (256m); a quarter as much for\n"
+      "messages that Redis may need once more, and half as much for the\n"
+      "largest message of the engine: what a larger one says is lost" },
 
     { "snapshot-interval", "N", KVR_RELAY_NUMBER, at(snapshot_interval),
       16, 1000000,
@@ -203,7 +190,12 @@ static const struct {
     const char  *why;
 } kvr_relay_retired[] = {
 
-    { "groups", "is removed: KV cache groups are always passed on" }
+    { "groups", "is removed: KV cache groups are always passed on" },
+    { "deregister", "is removed: SIGTERM takes the worker out of the fleet, "
+                    "SIGKILL leaves it there" },
+    { "ring", "is removed: it is a quarter of --memory" },
+    { "message-max", "is removed: it is half of --memory" },
+    { "trtllm-interval", "is removed: it is 100 ms" }
 };
 
 
@@ -228,7 +220,6 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->channel = KVR_CHANNEL;
     o->ranks = 1;
     o->topic = "";
-    o->trtllm_interval = 100;
     o->block_size = 16;
     o->refcount = true;
     o->address = "";
@@ -237,10 +228,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     o->weight = "1";
     o->lora = "";
     o->engine = "";
-    o->deregister = true;
     o->memory = UINT64_C(256) << 20;
-    o->ring = UINT64_C(64) << 20;
-    o->message_max = UINT64_C(128) << 20;
     o->snapshot_interval = 4000;
     o->log_level = KVR_RELAY_INFO;
 
@@ -543,6 +531,9 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     char                lora[KVR_ADAPTERS_MAX + 1];
     double              weight;
     kvr_engine_kind_t   kind;
+
+    o->ring = o->memory / 4;
+    o->message_max = kvr_min(o->memory / 2, UINT64_C(1) << 30);
 
     if (o->worker == NULL) {
         return kvr_relay_bad("worker", "is missing");

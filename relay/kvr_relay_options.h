@@ -42,7 +42,6 @@ typedef struct {
     uint32_t           first_rank;      /* the engine's number of the first */
     const char        *topic;
     const char        *trtllm;          /* URL */
-    uint32_t           trtllm_interval; /* ms */
 
     uint32_t           block_size;      /* tokens, the index's */
     bool               eagle;
@@ -58,11 +57,10 @@ typedef struct {
     const char        *weight;
     const char        *lora;
     const char        *engine;          /* "": not said */
-    bool               deregister;
 
     uint64_t           memory;          /* bytes, of the mirror */
-    uint64_t           ring;            /* bytes */
-    uint64_t           message_max;     /* of one engine message */
+    uint64_t           ring;            /* bytes: a quarter of it, */
+    uint64_t           message_max;     /* of one engine message: half */
     uint32_t           snapshot_interval;   /* envelopes */
 
     const char        *listen;          /* of metrics; NULL: none */

@@ -20,7 +20,7 @@
 #define KVR_RELAY_LATE                                                        \
     "the engine's replay doesn't reach back to its first message"
 #define KVR_RELAY_LARGE                                                       \
-    "a message of the engine is larger than --message-max"
+    "a message of the engine is larger than half of --memory"
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 

@@ -76,14 +76,12 @@ static const char  kvr_relay_beat_script[] =
     "end\n"
     "return 1\n";
 
-/* KEYS: lease, worker, workers.  ARGV: token, worker, 1: deregister. */
+/* KEYS: lease, worker, workers.  ARGV: token, worker. */
 static const char  kvr_relay_leave_script[] =
     "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end\n"
     "redis.call('del', KEYS[1])\n"
-    "if ARGV[3] == '1' then\n"
-    "  redis.call('srem', KEYS[3], ARGV[2])\n"
-    "  redis.call('del', KEYS[2])\n"
-    "end\n"
+    "redis.call('srem', KEYS[3], ARGV[2])\n"
+    "redis.call('del', KEYS[2])\n"
     "return 1\n";
 
 
@@ -660,8 +658,7 @@ kvr_relay_session_leave(kvr_relay_t *r)
     kvr_relay_redis_args(r, kvr_relay_session_left, NULL, "EVAL",
                          kvr_relay_leave_script, "3", r->session.lease_key,
                          r->session.worker_key, KVR_KEY_WORKERS,
-                         r->session.token, r->options.worker,
-                         r->options.deregister ? "1" : "0", NULL);
+                         r->session.token, r->options.worker, NULL);
 }
 
 
@@ -670,8 +667,7 @@ kvr_relay_session_left(kvr_relay_t *r, void *data, const redisReply *reply)
 {
     if (reply != NULL) {
         kvr_relay_log(KVR_RELAY_INFO, "ended", "deregistered=%s",
-                      r->options.deregister
-                      && reply->type == REDIS_REPLY_INTEGER
+                      reply->type == REDIS_REPLY_INTEGER
                       && reply->integer == 1 ? "yes" : "no");
     }
 

@@ -78,7 +78,7 @@ void kvr_relay_session_tick(kvr_relay_t *r);
 /* The next heartbeat is due at once. */
 void kvr_relay_session_beat_now(kvr_relay_t *r);
 
-/* Gives the lease back and, with --deregister, removes the worker. */
+/* Gives the lease back, and removes the worker. */
 void kvr_relay_session_leave(kvr_relay_t *r);
 
 

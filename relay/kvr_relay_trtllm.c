@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 
+#define KVR_RELAY_TRTLLM_MS     100     /* between two polls */
 #define KVR_RELAY_TRTLLM_PATH   "/kv_cache_events"
 #define KVR_RELAY_TRTLLM_RETRY  1000    /* ms after a failure */
 
@@ -96,7 +97,7 @@ kvr_relay_trtllm_tick(kvr_relay_t *r)
 
     if (!t->http.running && r->now_ms >= t->due_ms) {
         kvr_relay_http_ask(&t->http, t->get);
-        t->due_ms = r->now_ms + r->options.trtllm_interval;
+        t->due_ms = r->now_ms + KVR_RELAY_TRTLLM_MS;
     }
 
     if (t->http.running) {

@@ -80,7 +80,7 @@ def a_restarted_relay_minds_its_kind():
     """a relay that is restarted without it doesn't load what it wrote"""
     relay.stop()
     again = Relay(at, "relayed", "--events", f"tcp://127.0.0.1:{engine.port}",
-                  "--block-size", str(BLOCK_SIZE), "--deregister", "off")
+                  "--block-size", str(BLOCK_SIZE))
     wait_until("it says so", lambda: "block size, or eagle" in again.text(),
                PATIENCE)
 

@@ -597,17 +597,6 @@ class Tests:
         assert not client.exists(f"kv-worker:{{{relay.worker}}}")
         assert not client.exists(f"kv-lease:{{{relay.worker}}}")
 
-    def left(self):
-        """with --deregister off the worker stays until its time is over"""
-        engine = self.engine()
-        relay = self.started(engine, "--deregister", "off")
-        relay.signal(signal.SIGTERM)
-        assert relay.ended() == 0
-        client = self.stage.redis
-        assert client.sismember("kv-workers", relay.worker)
-        assert 0 < client.ttl(f"kv-worker:{{{relay.worker}}}") <= 15
-        assert not client.exists(f"kv-lease:{{{relay.worker}}}")
-
     def membership(self):
         """what the options say of the worker is in Redis"""
         engine = self.engine()
@@ -728,8 +717,7 @@ class Tests:
             with lock:
                 queue.append(store(7, 1, None))
             relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
-                          f"http://127.0.0.1:{server.server_port}/",
-                          "--trtllm-interval", "20")
+                          f"http://127.0.0.1:{server.server_port}/")
             self.relays.append(relay)
             relay.wait_for("snapshot")
             view = self.comes(relay, 1)
@@ -759,7 +747,7 @@ class Tests:
             relay.stop()
             relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
                           f"http://127.0.0.1:{server.server_port}/",
-                          "--trtllm-interval", "20", "--ranks", "2")
+                          "--ranks", "2")
             self.relays.append(relay)
             relay.wait_for("snapshot")
             with lock:

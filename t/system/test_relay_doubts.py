@@ -147,7 +147,7 @@ class Doubts(test_relay.Tests):
     def forgotten(self):
         """what a mirror had no room for stays missing after a restart"""
         engine = self.engine()
-        options = ("--memory", "9m", "--deregister", "off")
+        options = ("--memory", "9m")
         relay = self.started(engine, *options)
         for i in range(100):
             engine.send(stored(list(range(1 + i * 1000, 1001 + i * 1000))))
@@ -166,18 +166,18 @@ class Doubts(test_relay.Tests):
         assert self.is_complete(second, False)
 
     def too_large(self):
-        """what is larger than --message-max is lost; the next clear helps"""
+        """what is larger than half of --memory is lost; the next clear helps"""
         engine = self.engine()
-        options = ("--message-max", "1m", "--deregister", "off")
+        options = ("--memory", "8m")
         relay = self.started(engine, *options)
         engine.send(stored([1]))
         self.comes(relay, 1)
-        engine.send(stored([2]) + [None] * 6 + [bytes(2 << 20)])
+        engine.send(stored([2]) + [None] * 6 + [bytes(5 << 20)])
         assert self.is_complete(relay, False)
         relay.wait_for("replay doesn't answer")
         engine.send(stored([3]))
         self.comes(relay, 1, 3)
-        self._lacks(relay, "--message-max")
+        self._lacks(relay, "half of --memory")
         engine.send(CLEARED, stored([4]))
         self.comes(relay, 4)
         self.is_complete(relay)
@@ -190,8 +190,8 @@ class Doubts(test_relay.Tests):
 
     def behind_too_large(self):
         """a relay that starts before one is complete after the next clear"""
-        large = stored([2]) + [None] * 6 + [bytes(2 << 20)]
-        options = ("--message-max", "1m", "--deregister", "off")
+        large = stored([2]) + [None] * 6 + [bytes(5 << 20)]
+        options = ("--memory", "8m")
         engine = self.engine()
         relay = self.started(engine, *options)
         engine.send(stored([1]))
@@ -200,12 +200,12 @@ class Doubts(test_relay.Tests):
         relay.wait_for("replay doesn't answer")
         engine.send(stored([3], 1))
         self.comes(relay, 1, 3)
-        self._lacks(relay, "--message-max")
+        self._lacks(relay, "half of --memory")
         relay.kill()
         engine.send(large)
         engine.send(stored([4]))
         relay = self.started(engine, *options, worker=relay.worker)
-        self._lacks(relay, "--message-max")
+        self._lacks(relay, "half of --memory")
         engine.send(CLEARED, stored([6]))
         engine.send(stored([7], 6))
         self.comes(relay, 6, 7)
@@ -213,14 +213,14 @@ class Doubts(test_relay.Tests):
 
     def too_large_at_first(self):
         """an engine whose first messages are too large, and one that follows"""
-        large = stored([2]) + [None] * 6 + [bytes(2 << 20)]
+        large = stored([2]) + [None] * 6 + [bytes(5 << 20)]
         engine = self.engine()
         engine.send(large)
-        relay = self.started(engine, "--message-max", "1m")
-        self._lacks(relay, "--message-max")
+        relay = self.started(engine, "--memory", "8m")
+        self._lacks(relay, "half of --memory")
         engine.send(stored([1]))
         self.comes(relay, 1)
-        self._lacks(relay, "--message-max")
+        self._lacks(relay, "half of --memory")
         engine.close()
         relay.wait_for("engine disconnected")
         engine.rise()
@@ -228,7 +228,7 @@ class Doubts(test_relay.Tests):
             engine.send(large)
         relay.wait_for("engine connected", 2)
         relay.wait_for("replay doesn't answer", 2)
-        self._lacks(relay, "--message-max")
+        self._lacks(relay, "half of --memory")
         engine.send(CLEARED)
         self.comes(relay)
         self.is_complete(relay)
@@ -236,7 +236,7 @@ class Doubts(test_relay.Tests):
     def large_message(self):
         """one may be larger than what routers take"""
         engine = self.engine()
-        relay = self.started(engine)
+        relay = self.started(engine, "--memory", "64m")
         engine.send(*(stored([i]) + [None] * 6 + [bytes(2 << 20)]
                       for i in range(1, 11)))
         self.comes(relay, *range(1, 11))
@@ -246,7 +246,7 @@ class Doubts(test_relay.Tests):
     def late_offload(self):
         """what comes to a lower tier too late to be known is missing"""
         engine = self.engine()
-        options = ("--memory", "9m", "--deregister", "off")
+        options = ("--memory", "9m")
         relay = self.started(engine, *options)
         engine.send(stored([1, 2]))
         engine.send(removed([2, 1]))
@@ -398,7 +398,7 @@ class Doubts(test_relay.Tests):
     def wild_rank(self):
         """an event of a rank that can't be is refused, and no more than that"""
         engine = self.engine()
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         engine.send_rank(1 << 31, stored([2]))
         relay.wait_for("event refused")
@@ -432,7 +432,7 @@ class Doubts(test_relay.Tests):
     def trtllm(self, drain, *options):
         """A relay that asks it."""
         relay = Relay(self.stage, f"w{next(self.names)}", "--trtllm",
-                      drain.url, "--trtllm-interval", "20", *options)
+                      drain.url, *options)
         self.relays.append(relay)
         relay.wait_for("snapshot")
         return relay
@@ -530,7 +530,7 @@ class Doubts(test_relay.Tests):
     def broken_state(self):
         """a saved state that is broken is not believed"""
         engine = self.engine(keep=3)
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)            # a subscription comes after a while
         for i in range(2, 8):
@@ -551,7 +551,7 @@ class Doubts(test_relay.Tests):
             self.stage.redis.set(key, bad)
             self.stage.redis.hset(name, mapping=pointer)
             self.stage.redis.delete(f"kv-lease:{{{relay.worker}}}")
-            again = self.started(engine, "--deregister", "off",
+            again = self.started(engine,
                                  worker=relay.worker)
             again.wait_for("in step")
             assert self.is_complete(again, False), bad
@@ -610,15 +610,14 @@ class Doubts(test_relay.Tests):
     def reason_kept(self):
         """why it is not complete is known to the relay after it, too"""
         engine = self.engine()
-        options = ("--deregister", "off")
-        relay = self.started(engine, *options)
+        relay = self.started(engine)
         engine.send(stored([1]), stored([2], 99))
         why = self.is_complete(relay, False)
         assert "refused" in why
         self.comes(relay, 1)
         self.snapshot_now(relay)
         relay.kill()
-        relay = self.started(engine, *options, worker=relay.worker)
+        relay = self.started(engine, worker=relay.worker)
         relay.wait_for("in step")
         assert self.is_complete(relay, False) == why
 
@@ -634,7 +633,7 @@ class Doubts(test_relay.Tests):
     def no_epoch(self):
         """an epoch that none can follow goes, and what has it"""
         engine = self.engine()
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         self._never(relay)
@@ -723,7 +722,7 @@ class Doubts(test_relay.Tests):
         """what comes late by a lost connection is no other relay's"""
         engine = self.engine()
         with Late(self.stage) as wire:
-            relay = self.started(engine, "--deregister", "off",
+            relay = self.started(engine,
                                  url=f"redis://127.0.0.1:{wire.port}")
             engine.send(stored([1]))
             epoch = self.comes(relay, 1).epoch
@@ -769,15 +768,16 @@ class Doubts(test_relay.Tests):
     def slept_through(self):
         """a relay that wakes when its successor is gone ends, too"""
         engine = self.engine()
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         relay.signal(signal.SIGSTOP)
-        second = self.started(engine, "--deregister", "off",
+        second = self.started(engine,
                               worker=relay.worker)
         epoch = self.comes(second, 1).epoch
-        second.signal(signal.SIGTERM)
-        assert second.ended() == 0
+        second.kill()
+        wait_until("no lease", lambda: not self.stage.redis.exists(
+            f"kv-lease:{{{relay.worker}}}"), PATIENCE)
         relay.signal(signal.SIGCONT)
         assert relay.ended() == 3
         assert int(self.member(relay.worker)["epoch"]) == epoch

@@ -61,7 +61,7 @@ class Engines(test_relay.Tests):
     def groups_again(self):
         """a relay goes on where one was killed whose snapshot has groups"""
         engine = self.engine(keep=2)
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         window = [None, 1, "sliding_window", 64]
         for i in range(1, 9):
             engine.send(stored([i]) + [None, 0, "full_attention"],
@@ -81,7 +81,7 @@ class Engines(test_relay.Tests):
     def newer_snapshot(self):
         """a snapshot of a later version is not loaded, and both are named"""
         engine = self.engine()
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         self.comes(relay, 1)
         relay.kill()
@@ -189,8 +189,7 @@ class Engines(test_relay.Tests):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             relay = self.started(
-                [], "--trtllm", f"http://127.0.0.1:{server.server_port}",
-                "--trtllm-interval", "20")
+                [], "--trtllm", f"http://127.0.0.1:{server.server_port}")
             self.comes(relay, 5)
             self.is_complete(relay)
             wait_until("more", lambda: asked.count("GET") > 5, PATIENCE)

@@ -199,7 +199,7 @@ class Ranks(test_relay.Tests):
 
     def _full(self, engines):
         """A relay with less memory than they have blocks."""
-        relay = self.started(engines, "--memory", "9m", "--deregister", "off")
+        relay = self.started(engines, "--memory", "9m")
         for i in range(100):
             engines[0].send(stored(list(range(1 + i * 1000,
                                               1001 + i * 1000))))
@@ -315,7 +315,7 @@ class Ranks(test_relay.Tests):
     def older(self):
         """a state of another version of the relay is not loaded"""
         engine = self.engine(keep=3)
-        relay = self.started(engine, "--deregister", "off")
+        relay = self.started(engine)
         engine.send(stored([1]))
         self._have(relay, r0=[1])
         self.snapshot_now(relay)

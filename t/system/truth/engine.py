@@ -19,7 +19,7 @@ from .history import History
 
 END = (1 << 64) - 1             # the number that ends a replay
 LARGE = "large"                 # the engine whose snapshots have many parts
-TOO_LARGE = 20 << 20            # bytes of a batch that its relay won't read
+TOO_LARGE = 24 << 20            # bytes of a batch that its relay won't read
 CLEARS = 0.002                  # the part of steps that empty a rank
 
 

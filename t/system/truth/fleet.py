@@ -109,8 +109,8 @@ class Relay:
                    "--redis", f"redis://127.0.0.1:{self.proxy.port}",
                    "--block-size", str(INDEX_BLOCK),
                    "--address", "127.0.0.1:80", "--listen", "127.0.0.1:0",
-                   "--snapshot-interval", "100", "--memory", "48m",
-                   "--message-max", str(TOO_LARGE)]
+                   "--snapshot-interval", "100", "--memory",
+                   str(2 * TOO_LARGE)]
         if isinstance(self.ports, int):
             command += ["--trtllm", f"http://127.0.0.1:{self.ports}"]
         else:
