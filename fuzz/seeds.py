@@ -438,8 +438,8 @@ def members():
 
     register = message(6, b"")
     good = b"".join(field(number, value) for number, value in enumerate((
-        b"127.0.0.1:8000", b"m", b"4", b"0", b"2", b"prefill", b"0.5",
-        b"sql,chat", b"1", b"late")))
+        b"127.0.0.1:8000", b"m", b"sql,chat", b"2", b"prefill", b"0.5",
+        b"vllm", b"0", b"8192", b"4", b"0", b"1", b"late")))
     part = msgpack.packb([["s", 0, 0, None, words(1, 2, 3), words(4, 5, 6)],
                           ["s", 1, 1, None, words(7), words(7)],
                           ["r", 0, 0, words(2)]])
@@ -451,12 +451,14 @@ def members():
     for value in (b"[::1]:1", b"unix:/a/b", b"host:1", b"1.2.3.4:65536", b""):
         yield field(0, value) + register + message(2, value)
     for number, values in enumerate(((), (b"m", b"x" * 128, b"a\x7f"),
-                                     (b"4", b"16"), (b"1", b"2"),
+                                     (b"a,,b", b"x" * 512, b"\n"),
                                      (b"0", b"1024", b"1025", b"4294967297"),
                                      (b"both", b"decode", b"none"),
                                      (b".5", b"1e3", b"nan", b"0x1p3"),
-                                     (b"a,,b", b"x" * 512, b"\n"),
-                                     (b"0", b"yes"), (b"\n", b"x" * 200))):
+                                     (b"vllm", b"none"), (b"1", b"2"),
+                                     (b"0", b"1048577"), (b"4", b"16"),
+                                     (b"1", b"2"), (b"0", b"yes"),
+                                     (b"\n", b"x" * 200))):
         for value in values:
             yield good + field(number, value) + register + message(7, b"")
     for value in (b"redis://", b"redis://u:p%40@[::1]:6379/15", b"unix:/r?db=1",
