@@ -6,7 +6,7 @@
 
 #include "ngx_http_kv_router_consumer.h"
 #include "ngx_http_kv_router_tell.h"
-#include "../status/ngx_http_kv_router_watch.h"
+#include "ngx_http_kv_router_watch.h"
 
 #include <core/kvr_clock.h>
 

@@ -9,7 +9,7 @@
  */
 
 
-#include "../status/ngx_http_kv_router_stats.h"
+#include "../module/ngx_http_kv_router_module.h"
 
 #include <core/kvr_lock.h>
 

@@ -296,6 +296,13 @@ typedef struct {
 kvr_confidence_t ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number);
 
+/*
+ * The reason of it: "none", "no_events", "silent", "redis_down", or a word of
+ * kvr_degraded_name(); of the worker is the number.
+ */
+const char *ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_t *w, uint32_t number);
+
 /* module: the zone of that name, or NULL */
 
 /*

@@ -8,7 +8,6 @@
 
 
 #include "ngx_http_kv_router_route.h"
-#include "../status/ngx_http_kv_router_watch.h"
 
 
 static ngx_int_t ngx_http_kv_router_lookup(ngx_http_request_t *r,
@@ -205,7 +204,11 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                                  ngx_http_kv_router_matches, max);
 
         if (!ctx->dry) {
-            ngx_http_kv_router_watch_lookup(ctx->zone, *found);
+            ngx_http_kv_router_count(ctx->zone->sh, LOOKUPS, 1);
+
+            if (*found) {
+                ngx_http_kv_router_count(ctx->zone->sh, LOOKUPS_MATCHED, 1);
+            }
         }
     }
 

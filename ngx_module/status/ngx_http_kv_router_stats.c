@@ -6,7 +6,6 @@
 
 #include "../request/ngx_http_kv_router_route.h"
 #include "ngx_http_kv_router_stats.h"
-#include "ngx_http_kv_router_watch.h"
 #include "../token/ngx_http_kv_router_turns.h"
 
 

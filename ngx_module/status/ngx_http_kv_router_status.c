@@ -7,7 +7,7 @@
 
 
 #include "ngx_http_kv_router_metrics.h"
-#include "ngx_http_kv_router_watch.h"
+#include "ngx_http_kv_router_stats.h"
 #include "../token/ngx_http_kv_router_turns.h"
 
 

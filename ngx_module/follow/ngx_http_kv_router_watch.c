@@ -5,7 +5,6 @@
 
 
 #include "ngx_http_kv_router_watch.h"
-#include "ngx_http_kv_router_stats.h"
 
 
 /* looks at a worker without any event before that is told */
@@ -56,18 +55,6 @@ ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone, uint32_t number)
     return zone->redis == NULL
            || zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
                                                          number)];
-}
-
-
-void
-ngx_http_kv_router_watch_lookup(ngx_http_kv_router_zone_t *zone,
-    uint32_t found)
-{
-    ngx_http_kv_router_count(zone->sh, LOOKUPS, 1);
-
-    if (found) {
-        ngx_http_kv_router_count(zone->sh, LOOKUPS_MATCHED, 1);
-    }
 }
 
 
