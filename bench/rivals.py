@@ -4,7 +4,8 @@
 """What routers make a request cost: plain nginx, ours, and two others.
 
     rivals.py [--build DIR] [--lua DIR] [--model DIR] [--seconds N]
-              [--rounds N] [--perf] [--turns] [--only WORD] [--ours]
+              [--rounds N] [--perf] [--turns [--rate N] [--short N]]
+              [--only WORD] [--ours]
 
 CPU time of the router, in microseconds a request, as the scheduler counts it,
 with 16 connections that are always busy: the median of the rounds, the routers
@@ -24,8 +25,14 @@ was there before with one answer and one question more.
 One run prints one line of JSON a figure, as run.py reads them.  With --perf
 no other router is started, and the run prints where plain nginx and ours spend
 the time: samples of "perf record -e cpu-clock", as shares of the CPU time.
-With --turns it prints the longest turn of ours' event loop, in CPU time, and how
-many took more than 1 ms: load/turns.c.  --only measures the forms with this in their names, --ours no other router.
+With --turns it prints the longest turn of the event loop, in CPU time, and how
+many took more than 1 ms: load/turns.c; of plain nginx and of ours, with one and
+with four connections that are always busy.  With --rate they send so many
+requests a second, at random times.  With --short so many requests of 512 ids a
+second are sent beside them, and their latency is printed: the median, the 99th
+percentile and the longest.
+
+--only measures the forms with this in their names, --ours no other router.
 """
 
 import argparse
@@ -87,6 +94,7 @@ FORMS = (
     ('chat of 16 KB by tokenizer', '/v1/chat/completions', None, 'by text'),
 ) + tuple((chat_form(*chat), '/v1/chat/completions', None, 'local')
           for chat in CHATS)
+SHORT = '512 ids'               # of requests beside others
 LOCAL = {name for name, *_, where in FORMS if where == 'local'}
 
 ROUTER = '''
@@ -458,13 +466,27 @@ def warm(program, port, path, form):
     load(program, port, path, form, WARM_SECONDS)
 
 
-def load(program, port, path, form, seconds, many=None):
-    """How many requests were answered by 200, and how many otherwise."""
-    many = many or (FEW if form in LOCAL else CONNECTIONS)
-    done = subprocess.run(
-        [program, str(port), path, str(many), str(seconds)],
-        stdout=subprocess.PIPE, check=True, universal_newlines=True)
-    return [int(word) for word in done.stdout.split()]
+def load(program, port, path, form, seconds, many=None, rate=0):
+    """How many requests were answered by 200, and how many otherwise; three
+    figures of their latency in us."""
+    with loading(program, port, path, seconds,
+                 many or (FEW if form in LOCAL else CONNECTIONS),
+                 rate) as client:
+        return loaded(client)
+
+
+def loading(program, port, path, seconds, many, rate):
+    """Starts load/load.c."""
+    command = [program, str(port), path, str(many), str(seconds)]
+    return subprocess.Popen(command + [str(rate)] * (rate > 0),
+                            stdout=subprocess.PIPE, universal_newlines=True)
+
+
+def loaded(client):
+    """What load/load.c printed at its end."""
+    words = client.communicate()[0].split()
+    assert client.returncode == 0
+    return [int(word) for word in words]
 
 
 def profile(args, stage, routers, files):
@@ -478,7 +500,7 @@ def profile(args, stage, routers, files):
             with subprocess.Popen(
                     ['perf', 'record', '-q', '-e', 'cpu-clock', '-F', '5000',
                      '-p', str(pid), '-o', data]) as perf:
-                good, _ = load(program, ports[form], files[name, form], form,
+                good, *_ = load(program, ports[form], files[name, form], form,
                                args.seconds)
                 cost = (spent(pid) - before) / good
                 perf.send_signal(signal.SIGINT)
@@ -501,22 +523,32 @@ def profile(args, stage, routers, files):
                     if count * each >= 0.1))
 
 
-def turns(args, stage, ports, files):
+def turns(args, stage, routers, files):
     """Prints the longest turn of each form, and those above 1 ms."""
     program = os.path.join(args.build, 'bench', 'load')
     path = os.path.join(stage.directory, 'turns')
-    for form, many in ((form, many) for form in args.forms
-                       for many in (1, FEW)):
-        warm(program, ports[form], files['ours', form], form)
+    for form, many, name in (
+            (form, many, name) for form in args.forms
+            for many in ((CONNECTIONS // 2,) if args.rate else (1, FEW))
+            for name in routers):
+        ports = routers[name][1]
+        sent = files[name, form]
+        warm(program, ports[form], sent, form)
         with open(path, 'r+b') as f:
             f.write(bytes(24))
-        good, bad = load(program, ports[form], files['ours', form], form,
-                         args.seconds, many)
+        short = args.short and loading(program, ports[SHORT],
+                                       files[name, SHORT], args.seconds,
+                                       CONNECTIONS, args.short)
+        good, bad, *_ = load(program, ports[form], sent, form, args.seconds,
+                             many, args.rate)
         with open(path, 'rb') as f:
             longest, above, count = struct.unpack('3Q', f.read(24))
-        print('%s, %d connections: %d requests, %d not by 200, longest turn '
-              '%.2f ms, %d of %d above 1 ms' % (form, many, good, bad,
-                                               longest / 1e6, above, count))
+        print('%s, %s, %d connections: %d requests, %d not by 200, longest '
+              'turn %.2f ms, %d of %d above 1 ms' % (
+                  form, name, many, good, bad, longest / 1e6, above, count))
+        if short:
+            print('    %d short requests, %d not by 200: median %d us, p99 '
+                  '%d us, longest %d us' % tuple(loaded(short)))
 
 
 def measure(args, stage, routers, files):
@@ -531,8 +563,8 @@ def measure(args, stage, routers, files):
                 if number == 0:
                     continue
                 before = spent(pid)
-                good, bad = load(program, ports[form], files[name, form], form,
-                                 args.seconds)
+                good, bad, *_ = load(program, ports[form], files[name, form],
+                                     form, args.seconds)
                 if bad or good < FEW:
                     print('rivals: %s: %s: a round is left out, %d answers '
                           'by 200, %d others' % (name, form, good, bad),
@@ -556,6 +588,8 @@ def main():
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--perf', action='store_true')
     parser.add_argument('--turns', action='store_true')
+    parser.add_argument('--rate', type=float, default=0)
+    parser.add_argument('--short', type=float, default=0)
     parser.add_argument('--only', default='')
     parser.add_argument('--ours', action='store_true')
     parser.set_defaults(batch=None, policy='kv_cost')
@@ -608,7 +642,7 @@ def main():
             return
 
         if args.turns:
-            turns(args, stage, routers['ours'][1], files)
+            turns(args, stage, routers, files)
             return
 
         for (name, form), values in measure(args, stage, routers,

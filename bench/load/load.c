@@ -4,19 +4,24 @@
  *
  * A client that keeps a number of connections busy, for rivals.py:
  *
- *     load PORT FILE CONNECTIONS SECONDS
+ *     load PORT FILE CONNECTIONS SECONDS [RATE]
  *
  * FILE has whole requests, each behind its length and a newline.  Every
  * connection sends the next request as soon as it has the answer to the last
- * one.  The first "################" of a request becomes a number, another one
- * in each request sent.
+ * one.  With a rate, RATE requests a second are sent at random times, each on a
+ * connection that is idle, or as soon as one is.  The first "################"
+ * of a request becomes a number, another one in each request sent.
  *
- * Prints the requests answered by 200, and the requests answered otherwise.
+ * Prints the requests answered by 200, and the requests answered otherwise; of
+ * the former the microseconds until the answer, from the time when a request
+ * was to be sent: the median, the 99th percentile and the longest.
  */
 
 
 #define _GNU_SOURCE
 
+#include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +37,7 @@
 
 #define LOAD_CONNECTIONS  256
 #define LOAD_REQUESTS     1024
+#define LOAD_TIMES        (1 << 20)
 #define LOAD_ANSWER       (1 << 20)
 #define LOAD_MARK         "################"
 #define LOAD_MARK_LEN     16
@@ -48,6 +54,7 @@ typedef struct {
     int      fd;
     size_t   got;               /* of the answer */
     char    *answer;
+    double   due;               /* of the request; 0: idle */
 } load_connection_t;
 
 
@@ -55,6 +62,9 @@ static load_request_t     load_requests[LOAD_REQUESTS];
 static uint32_t           load_nrequests;
 static uint64_t           load_sent, load_good, load_bad;
 static double             load_started;
+static double             load_rate;    /* a second; 0: none */
+static double             load_due;     /* of the next one */
+static double             load_times[LOAD_TIMES];
 static load_connection_t  load_connections[LOAD_CONNECTIONS];
 
 
@@ -181,6 +191,12 @@ load_send(load_connection_t *c)
 
     r = &load_requests[load_sent % load_nrequests];
     c->got = 0;
+    c->due = load_now();
+
+    if (load_rate > 0) {
+        c->due = load_due;
+        load_due -= log(1 - drand48()) / load_rate;
+    }
 
     if (r->mark) {
         snprintf(number, sizeof(number), "%016llx",
@@ -191,6 +207,19 @@ load_send(load_connection_t *c)
     load_sent++;
 
     load_write(c, r->data, r->len);
+}
+
+
+/* The connection can be used again. */
+
+static void
+load_next(load_connection_t *c)
+{
+    c->due = 0;
+
+    if (load_rate == 0) {
+        load_send(c);
+    }
 }
 
 
@@ -221,6 +250,68 @@ load_complete(load_connection_t *c)
 }
 
 
+/* Sends what is due, as far as connections are idle. */
+
+static void
+load_send_due(int n)
+{
+    int  i;
+
+    for (i = 0; i < n && load_due <= load_now(); i++) {
+        if (load_connections[i].due == 0) {
+            load_send(&load_connections[i]);
+        }
+    }
+}
+
+
+/* Waits for an answer, or until the next request is due. */
+
+static void
+load_wait(int epoll)
+{
+    double           left;
+    struct pollfd    pfd;
+    struct timespec  ts;
+
+    left = load_due - load_now();
+    left = left < 0 ? 0.001 : left;
+
+    ts.tv_sec = (time_t) left;
+    ts.tv_nsec = (long) ((left - ts.tv_sec) * 1e9);
+
+    pfd.fd = epoll;
+    pfd.events = POLLIN;
+
+    (void) ppoll(&pfd, 1, &ts, NULL);
+}
+
+
+static int
+load_compare(const void *a, const void *b)
+{
+    double  x, y;
+
+    x = *(const double *) a;
+    y = *(const double *) b;
+
+    return (x > y) - (x < y);
+}
+
+
+/* Microseconds in which that share of the requests was answered. */
+
+static double
+load_quantile(double share)
+{
+    uint64_t  n;
+
+    n = load_good < LOAD_TIMES ? load_good : LOAD_TIMES;
+
+    return n ? load_times[(uint64_t) ((n - 1) * share)] * 1e6 : 0;
+}
+
+
 int
 main(int argc, char **argv)
 {
@@ -231,8 +322,8 @@ main(int argc, char **argv)
     load_connection_t   *c;
     struct epoll_event   events[LOAD_CONNECTIONS];
 
-    if (argc != 5) {
-        fprintf(stderr, "usage: load PORT FILE CONNECTIONS SECONDS\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: load PORT FILE CONNECTIONS SECONDS [RATE]\n");
         return 1;
     }
 
@@ -247,6 +338,9 @@ main(int argc, char **argv)
 
     load_read(argv[2]);
     load_started = load_now();
+    load_rate = argc == 6 ? atof(argv[5]) : 0;
+    load_due = load_started;
+    srand48(getpid());
 
     epoll = epoll_create1(0);
     if (epoll == -1) {
@@ -255,14 +349,23 @@ main(int argc, char **argv)
 
     for (i = 0; i < n; i++) {
         load_open(&load_connections[i], port, epoll);
-        load_send(&load_connections[i]);
+
+        if (load_rate == 0) {
+            load_send(&load_connections[i]);
+        }
     }
 
     end = load_now() + atof(argv[4]);
 
     while (load_now() < end) {
 
-        k = epoll_wait(epoll, events, LOAD_CONNECTIONS, 100);
+        if (load_rate > 0) {
+            load_send_due(n);
+            load_wait(epoll);
+        }
+
+        k = epoll_wait(epoll, events, LOAD_CONNECTIONS,
+                       load_rate > 0 ? 0 : 100);
 
         for (i = 0; i < k; i++) {
 
@@ -278,7 +381,7 @@ main(int argc, char **argv)
 
                 close(c->fd);
                 load_open(c, port, epoll);
-                load_send(c);
+                load_next(c);
                 continue;
             }
 
@@ -289,19 +392,23 @@ main(int argc, char **argv)
             }
 
             if (memcmp(c->answer + 8, " 200", 4) == 0) {
-                load_good++;
+                load_times[load_good++ % LOAD_TIMES] = load_now() - c->due;
 
             } else if (load_bad++ == 0) {
                 fprintf(stderr, "load: the first bad answer: %.*s\n",
                         (int) strcspn(c->answer, "\r"), c->answer);
             }
 
-            load_send(c);
+            load_next(c);
         }
     }
 
-    printf("%llu %llu\n", (unsigned long long) load_good,
-           (unsigned long long) load_bad);
+    qsort(load_times, load_good < LOAD_TIMES ? load_good : LOAD_TIMES,
+          sizeof(double), load_compare);
+
+    printf("%llu %llu %.0f %.0f %.0f\n", (unsigned long long) load_good,
+           (unsigned long long) load_bad, load_quantile(0.5),
+           load_quantile(0.99), load_quantile(1));
 
     return 0;
 }
