@@ -5,6 +5,8 @@
 
 #include "kvr_utf8.h"
 
+#include <endian.h>
+
 
 /*
  * Returns the length of the character at p, 2 .. 4. 0: the bytes are not a
@@ -45,6 +47,15 @@ kvr_utf8_character(const uint8_t *p, size_t left)
 }
 
 
+/* A first byte of three, of which any two can follow. */
+
+static bool
+kvr_utf8_plain_lead(uint8_t c)
+{
+    return c != 0xe0 && c != 0xed;
+}
+
+
 size_t
 kvr_utf8_valid(const char *text, size_t len)
 {
@@ -58,6 +69,22 @@ kvr_utf8_valid(const char *text, size_t len)
     while (i < len) {
 
         if (p[i] >= 0x80) {
+
+            /* two characters of three bytes each, as most of Chinese is */
+
+            if (len - i >= 8) {
+                memcpy(&w, p + i, 8);
+                w = le64toh(w);
+
+                if ((w & 0xc0c0f0c0c0f0ull) == 0x8080e08080e0ull
+                    && kvr_utf8_plain_lead(p[i])
+                    && kvr_utf8_plain_lead(p[i + 3]))
+                {
+                    i += 6;
+                    continue;
+                }
+            }
+
             n = kvr_utf8_character(p + i, len - i);
             if (n == 0) {
                 break;

@@ -343,10 +343,19 @@ test_errors(void)
     refuses("\"\xc0\xaf\"", 1, "an overlong form is refused");
     refuses("\"\xed\xa0\x80\"", 1, "a surrogate in UTF-8 is refused");
     refuses("\"\xf4\x90\x80\x80\"", 1, "U+110000 is refused");
+    refuses("\"\xe4\xb8\xad\xe6\x96\x87\xe4\xb8\xad\xed\xa0\x80 \"", 10,
+            "a surrogate behind other characters of three bytes is refused");
+    refuses("\"\xe4\xb8\xad\xe0\x9f\xbf   \"", 4,
+            "an overlong form behind another character is refused");
+    refuses("\"\xe4\xb8\xad\xe6\x96x   \"", 4,
+            "half a character behind a whole one is refused");
     refuses("{\"\x80\":1}", 2, "keys are UTF-8, too");
     reads("\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\"",
           "string:\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf ",
           "characters of 2, 3 and 4 bytes are read");
+    reads("\"\xe4\xb8\xad\xe6\x96\x87\xe0\xa0\x80\xed\x9f\xbf\xef\xbc\x8c\xee\x80\x80"
+          "ab\"", "string:\xe4\xb8\xad\xe6\x96\x87\xe0\xa0\x80\xed\x9f\xbf"
+          "\xef\xbc\x8c\xee\x80\x80" "ab ", "many of 3 bytes are read");
 
     reads("\"\\ud83d\\ude00\\uD83D\\uDE00\\ud7ff\\ue000\"",
           "string:\\ud83d\\ude00\\uD83D\\uDE00\\ud7ff\\ue000 ",
