@@ -42,6 +42,8 @@ static ngx_int_t ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len,
 static kvr_tape_t  ngx_http_kv_router_tape;
 static ngx_uint_t  ngx_http_kv_router_scans;
 
+size_t  ngx_http_kv_router_scanned;
+
 
 /* ---- reading ------------------------------------------------------------ */
 
@@ -216,6 +218,8 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
     if (!ctx->dry) {
         ngx_http_kv_router_count(ctx->zone->sh, PROMPTS_SCANNED, 1);
     }
+
+    ngx_http_kv_router_scanned += text.len;
 
     if (kvr_tape_scan(tape, (char *) text.data, text.len) != KVR_OK) {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,

@@ -17,7 +17,8 @@
 
 /* A tape of a body; part of the request's context, all zero at first. */
 typedef struct {
-    kvr_tape_t   tape;          /* entries: in the request's pool; ids: of the
+    kvr_tape_t   tape;          /* entries: in the request's pool; ids: there,
+                                   too, once Lua has the tape, or of the
                                    process, as long as `scan` is its last */
     ngx_uint_t   scan;          /* number of the scan; 0: none was made */
     ngx_uint_t   why;           /* NGX_HTTP_KV_ROUTER_…: result of the scan */
@@ -27,6 +28,10 @@ typedef struct {
     u_char      *pos;
     off_t        size;
 } ngx_http_kv_router_body_t;
+
+
+/* Bytes of bodies that this process has scanned since this was set to 0. */
+extern size_t  ngx_http_kv_router_scanned;
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_BODY_H_INCLUDED_ */

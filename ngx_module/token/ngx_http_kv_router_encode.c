@@ -4,9 +4,11 @@
  *
  * Texts are encoded in slices, so that no text stops the event loop: one slice
  * in a turn of the loop, whatever the number of texts.  They stand in one
- * queue of the process, and the first one has the slice.
+ * queue of the process, and the first one has the slice.  Lua makes a long
+ * text in several steps, and waits in the same queue before each of them.
  *
  *     …_take()  a place, with a text that Lua fills
+ *     …_pause() the next slice of this text is Lua's
  *     …_run()   the first slice now, if this turn had none; the others by an
  *               event that is posted for the next turn
  *     …_ids()
@@ -22,6 +24,7 @@
 
 
 #define NGX_HTTP_KV_ROUTER_ENCODE_SLICE  300000             /* ns */
+#define NGX_HTTP_KV_ROUTER_ENCODE_SCANNED  65536            /* bytes */
 #define NGX_HTTP_KV_ROUTER_ENCODE_BYTES  (64 * 1024 * 1024) /* of all texts */
 
 
@@ -44,6 +47,7 @@ typedef struct {
     kvr_text_t                      text;      /* likewise */
     size_t                          bound;
     uint32_t                        use;       /* each has a number */
+    ngx_uint_t                      paused;    /* in the queue, for Lua */
 } ngx_http_kv_router_encode_t;
 
 
@@ -58,6 +62,7 @@ typedef struct {
 static ngx_int_t ngx_http_kv_router_encode_ready(
     ngx_http_kv_router_encode_t *e);
 static void ngx_http_kv_router_encode_slice(ngx_http_kv_router_encode_t *e);
+static void ngx_http_kv_router_encode_sliced(ngx_http_kv_router_encode_t *e);
 static void ngx_http_kv_router_encode_turn(ngx_event_t *ev);
 static void ngx_http_kv_router_encode_next_turn(void);
 static void ngx_http_kv_router_encode_cleanup(void *data);
@@ -73,6 +78,7 @@ static struct {
     size_t                          bytes;     /* bounds of the texts taken */
     ngx_event_t                     turn;
     ngx_uint_t                      sliced;    /* this turn had its slice */
+    ngx_uint_t                      spared;    /* the last turn had none */
     ngx_http_kv_router_post_pt      post;
     void                           *semaphores[NGX_HTTP_KV_ROUTER_ENCODE_MAX];
 } ngx_http_kv_router_encodes;
@@ -99,10 +105,11 @@ ngx_http_kv_router_ffi_encode_init(ngx_http_kv_router_post_pt post,
 }
 
 
-int
-ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
-    size_t *len)
+const kvr_tape_t *
+ngx_http_kv_router_ffi_body_tape(ngx_http_request_t *r)
 {
+    uint32_t                  *ids;
+    kvr_tape_t                *tape;
     ngx_http_kv_router_ctx_t  *ctx;
 
     ctx = ngx_http_kv_router_get_ctx(r);
@@ -110,13 +117,30 @@ ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
     if (ctx == NULL || !ctx->prompted
         || ngx_http_kv_router_body(r, ctx, 0) != NGX_HTTP_KV_ROUTER_BY_POLICY)
     {
-        return NGX_ERROR;
+        return NULL;
     }
 
-    *text = ctx->body.tape.text;
-    *len = ctx->body.tape.text_len;
+    tape = &ctx->body.tape;
 
-    return NGX_OK;
+    if (tape->nids == 0) {
+        return tape;
+    }
+
+    /* the next body is scanned into the same array of ids */
+
+    if (ngx_http_kv_router_body(r, ctx, 1) != NGX_HTTP_KV_ROUTER_BY_POLICY) {
+        return NULL;
+    }
+
+    ids = ngx_palloc(r->pool, tape->nids * sizeof(uint32_t));
+    if (ids == NULL) {
+        return NULL;
+    }
+
+    ngx_memcpy(ids, tape->ids, tape->nids * sizeof(uint32_t));
+    tape->ids = ids;
+
+    return tape;
 }
 
 
@@ -170,6 +194,27 @@ ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *data,
     *text = &e->text;
 
     return i;
+}
+
+
+void
+ngx_http_kv_router_ffi_encode_pause(int number)
+{
+    ngx_http_kv_router_encode_t  *e;
+
+    e = ngx_http_kv_router_encode_at(number);
+
+    if (e == NULL || e->paused
+        || e->state == NGX_HTTP_KV_ROUTER_ENCODE_FREE
+        || e->state == NGX_HTTP_KV_ROUTER_ENCODE_QUEUED)
+    {
+        return;
+    }
+
+    e->paused = 1;
+
+    ngx_queue_insert_tail(&ngx_http_kv_router_encodes.queue, &e->queue);
+    ngx_http_kv_router_encode_next_turn();
 }
 
 
@@ -247,6 +292,13 @@ ngx_http_kv_router_encode_slice(ngx_http_kv_router_encode_t *e)
 {
     e->rc = kvr_encoder_step(e->encoder, NGX_HTTP_KV_ROUTER_ENCODE_SLICE);
 
+    ngx_http_kv_router_encode_sliced(e);
+}
+
+
+static void
+ngx_http_kv_router_encode_sliced(ngx_http_kv_router_encode_t *e)
+{
     ngx_http_kv_router_count(e->zone->sh, LOCAL_SLICES, 1);
 
     /* the event ends this turn, even if nobody waits for a slice then */
@@ -261,27 +313,53 @@ ngx_http_kv_router_encode_slice(ngx_http_kv_router_encode_t *e)
 static void
 ngx_http_kv_router_encode_turn(ngx_event_t *ev)
 {
+    size_t                        scanned;
     ngx_queue_t                  *q;
     ngx_http_kv_router_encode_t  *e;
 
     ngx_http_kv_router_encodes.sliced = 0;
 
+    scanned = ngx_http_kv_router_scanned;
+    ngx_http_kv_router_scanned = 0;
+
     if (ngx_queue_empty(&ngx_http_kv_router_encodes.queue)) {
         return;
     }
+
+    /*
+     * a body that was scanned in this turn has had its slice; but texts go
+     * on in every second turn at least
+     */
+
+    if (scanned >= NGX_HTTP_KV_ROUTER_ENCODE_SCANNED
+        && !ngx_http_kv_router_encodes.spared)
+    {
+        ngx_http_kv_router_encodes.spared = 1;
+        ngx_http_kv_router_encode_next_turn();
+        return;
+    }
+
+    ngx_http_kv_router_encodes.spared = 0;
 
     q = ngx_queue_head(&ngx_http_kv_router_encodes.queue);
     e = ngx_queue_data(q, ngx_http_kv_router_encode_t, queue);
 
     ngx_queue_remove(q);
-    ngx_http_kv_router_encode_slice(e);
 
-    if (e->rc == KVR_ENCODER_AGAIN) {
-        ngx_queue_insert_tail(&ngx_http_kv_router_encodes.queue, q);
-        return;
+    if (e->paused) {
+        e->paused = 0;
+        ngx_http_kv_router_encode_sliced(e);
+
+    } else {
+        ngx_http_kv_router_encode_slice(e);
+
+        if (e->rc == KVR_ENCODER_AGAIN) {
+            ngx_queue_insert_tail(&ngx_http_kv_router_encodes.queue, q);
+            return;
+        }
+
+        e->state = NGX_HTTP_KV_ROUTER_ENCODE_ENDED;
     }
-
-    e->state = NGX_HTTP_KV_ROUTER_ENCODE_ENDED;
 
     (void) ngx_http_kv_router_encodes.post(
                ngx_http_kv_router_encodes.semaphores[
@@ -353,11 +431,12 @@ ngx_http_kv_router_encode_free(ngx_http_kv_router_encode_t *e)
         return;
     }
 
-    if (e->state == NGX_HTTP_KV_ROUTER_ENCODE_QUEUED) {
+    if (e->state == NGX_HTTP_KV_ROUTER_ENCODE_QUEUED || e->paused) {
         ngx_queue_remove(&e->queue);
     }
 
     e->state = NGX_HTTP_KV_ROUTER_ENCODE_FREE;
+    e->paused = 0;
     ngx_http_kv_router_encodes.bytes -= e->bound;
 }
 

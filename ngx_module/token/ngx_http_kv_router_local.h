@@ -15,6 +15,7 @@
 #include <model/kvr_model.h>
 #include <token/kvr_encoder.h>
 #include <token/kvr_text.h>
+#include <wire/kvr_tape.h>
 
 
 #define NGX_HTTP_KV_ROUTER_MODEL_WHY  256   /* bytes of a sentence */
@@ -96,6 +97,12 @@ int ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *zone,
     size_t bound, kvr_text_t **text);
 
 /*
+ * Waits until a turn of the event loop is this encoding's, as if it had a
+ * slice; the encoding's semaphore is posted then.  Nothing is encoded.
+ */
+void ngx_http_kv_router_ffi_encode_pause(int number);
+
+/*
  * The text is complete: encodes it, and returns a kvr_encoder_rc_t.  If it is
  * KVR_ENCODER_AGAIN, the encoding's semaphore is posted at the end, and
  * …_encode_ids() returns what became of it.
@@ -109,11 +116,10 @@ int ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids,
 void ngx_http_kv_router_ffi_encode_drop(int number);
 
 /*
- * The body of a request whose prompt was looked for; good as long as the
- * request.  NGX_ERROR: it can't be read.
+ * The tape of the body of a request whose prompt was looked for; good as long
+ * as the request.  NULL: it can't be read.
  */
-int ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r, const char **text,
-    size_t *len);
+const kvr_tape_t *ngx_http_kv_router_ffi_body_tape(ngx_http_request_t *r);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_LOCAL_H_INCLUDED_ */

@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import xxhash
@@ -343,6 +344,44 @@ def chats():
         assert texts_["unsupported"] + texts_["raise"] == 3, texts_
 
 
+def long_bodies():
+    """a long body takes several turns of the event loop, a short one one"""
+    model = Template(ROOT / "t/vectors/golden/model")
+    path = "/shown/v1/chat/completions"
+    messages = [{"role": "user", "content": "What is the tide tomorrow?"}]
+
+    def body(number, parts):
+        return {"model": "m", "messages": messages, "tool_choice": "none",
+                "tools": [{"type": "function", "function": {
+                    "name": "tide", "description": "tells", "parameters": {
+                        "type": "object", "properties": {"at": {
+                            "type": "integer", "enum": [number, 7, 9]}}}}}],
+                "metadata": {f"part {i}": "\u4e2d x" * 512
+                             for i in range(parts)}}
+
+    def right(number, parts):
+        sent = body(number, parts)
+        got = router.post(sent, path)
+        assert got["x-route"].startswith("local "), (got, router.log())
+        assert got["x-hashes"] == hashes(model.chat_ids(
+            messages, sent["tools"], {"add_generation_prompt": True})), got
+
+    with Router("turns", [directory("good")]) as router:
+        def slices(parts):
+            before = router.status()["local_model"]["slices"]
+            right(1, parts)
+            return router.status()["local_model"]["slices"] - before
+
+        assert slices(1) == 1
+        # 64 KB a step; before the first one and the look-up, and behind both
+        assert slices(64) == 64 * 4096 // 65536 + 5
+
+        # the numbers of one body are not those of another one
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(right, range(24), [64] * 24))
+        assert router.status()["local_model"]["texts"]["done"] == 26
+
+
 def no_template():
     """chats of a model without a chat template: the log and the status say
     what is missing, once"""
@@ -558,8 +597,9 @@ def main():
     global at               # pylint: disable=global-statement
     with Stage("model") as at:
         return at.run([directives, torn_directories, files_of_others, texts,
-                       chats, no_template, refusals, logged, long_readings, no_model,
-                       reloads, clients_that_leave, checked])
+                       chats, long_bodies, no_template, refusals, logged,
+                       long_readings, no_model, reloads, clients_that_leave,
+                       checked])
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
 -- in STEP units.  And no string, nor what a rendering puts out, may be longer
 -- than its bound.
 --
--- One of them at a time: neither yields.  Before start() and after stop()
--- nothing is bounded.
+-- One of them at a time: neither yields, except by aside().  Before start() and
+-- after stop() nothing is bounded.
 
 
 local text_ffi = require "resty.kv_router.tokens.text_ffi"
@@ -52,6 +52,22 @@ end
 function _M.stop()
     spent = given - rest - _M.left
     _M.bound, _M.left = huge, huge
+end
+
+
+-- Calls a function which may yield.  What it spends, and what others spend
+-- meanwhile, is not counted.
+function _M.aside(call)
+    local bound, left = _M.bound, _M.left
+    local units, own_given, own_cpu = rest, given, cpu
+    local us = until_us - cpu_us()
+
+    _M.bound, _M.left = huge, huge
+    call()
+
+    _M.bound, _M.left = bound, left
+    rest, given, cpu = units, own_given, own_cpu
+    until_us = cpu_us() + us
 end
 
 

@@ -5,6 +5,7 @@
 -- from floats, as json.loads() of Python has them.
 --
 --     local body, err, kind = tape.decode(text)
+--     local body, err, kind = tape.body(scanned, pause)
 --
 -- Three things that json.loads() takes are unsupported here: NaN and Infinity,
 -- halves of surrogate pairs, and nesting beyond the tape's depth.
@@ -14,6 +15,7 @@ local fuel = require "resty.kv_router.template.fuel"
 local text_ffi = require "resty.kv_router.tokens.text_ffi"
 local value = require "resty.kv_router.template.value"
 
+local aside = fuel.aside
 local burn = fuel.burn
 local byte = string.byte
 local caught = value.caught
@@ -46,6 +48,11 @@ local ESCAPED, CUT = 1, 2
 -- the arrays that are kept: entries of a body that is not all punctuation
 local KEPT = 65536
 local ENTRIES_MAX = 524288
+
+-- what is read until pause() is called: bytes of strings, and so many for each
+-- entry; some 0.1 ms
+local STEP = 65536
+local STEP_ENTRY = 64
 
 -- an int of more digits is a ValueError of Python
 local DIGITS_MAX = 4300
@@ -89,16 +96,22 @@ local function ids(t, entry)
 end
 
 
--- The value of an entry of a tape, or nil: a part of it is not in the tape.  One
--- loop, no recursion: LuaJIT compiles it.
-local function build(t, root)
+-- The value of an entry of a tape, or nil: a part of it is not in the tape.
+-- pause: nil, or as for body().  One loop, no recursion: LuaJIT compiles it.
+local function build(t, root, pause)
     local entries, text = t.entries, t.text
     local i, last = root, entries[root].next
     local holder, closes, as_dict, count = nil, last + 1, false, 0
     local holders, ends, counts, depth = {}, {}, {}, 0
+    local step = 0
     local key, made
 
     while true do
+        if step > STEP and pause then
+            step = 0
+            aside(pause)
+        end
+
         -- what ends here
         while i >= closes do
             holder.n = count
@@ -116,6 +129,7 @@ local function build(t, root)
         local kind = entry.kind
 
         burn(1)
+        step = step + STEP_ENTRY
 
         if entry.flags >= CUT then
             return nil
@@ -123,6 +137,8 @@ local function build(t, root)
 
         if kind == K_STRING or kind == K_KEY then
             local data, len = text + entry.at + 1, entry.len
+
+            step = step + len
 
             if entry.flags == ESCAPED then
                 made = decode(data, len)
@@ -290,6 +306,40 @@ function _M.decode(text)
     end
 
     return nil, caught(made)
+end
+
+
+local function in_steps(t, pause)
+    if not pause then
+        return build(t, 1)
+    end
+
+    aside(pause)
+
+    local made = build(t, 1, pause)
+
+    aside(pause)
+
+    return made
+end
+
+
+-- The same of a text that was scanned.  pause: nil, or a function which is
+-- called before each step and behind the last one, and may yield or raise an
+-- error of value.lua; the tape must be kept meanwhile.
+function _M.body(t, pause)
+    local good, made = pcall(in_steps, t, pause)
+
+    if not good then
+        return nil, caught(made)
+    end
+
+    -- larger arrays may have room for what is not in this tape
+    if made == nil then
+        return _M.decode(ffi_string(t.text, t.text_len))
+    end
+
+    return made
 end
 
 

@@ -15,6 +15,7 @@
 
 local decode_json = require "cjson.safe".decode
 local engines = require "resty.kv_router.tokens.engines"
+local garbage = require "resty.kv_router.tokens.garbage"
 local lib = require "resty.kv_router.tokens.model_ffi"
 local log = require "resty.kv_router.request.log"
 
@@ -29,11 +30,14 @@ local huge = math.huge
 local ipairs = ipairs
 local min = math.min
 local ngx_log = ngx.log
+local ngx_now = ngx.now
 local ngx_time = ngx.time
+local out_of_time = require("resty.kv_router.template.value").out_of_time
 local pairs = pairs
 local pcall = pcall
 local require = require
 local setmetatable = setmetatable
+local tonumber = tonumber
 local tostring = tostring
 local type = type
 
@@ -49,7 +53,12 @@ local BUDGET_BYTE = 2e-6
 -- requests of the process wait.
 local READ_US = 20000
 
+local NOT_IN_TIME = "the text was not encoded in time"
 local NO_TEMPLATE = "a model without a chat template"    -- also of dialects
+
+-- Bytes of a body that is read, rendered and encoded in several turns of the
+-- event loop; a shorter one takes less than half a millisecond.
+local LONG = 65536
 
 -- Bytes of the text that a template makes of a body.
 local TEXT_BYTE = 4
@@ -402,8 +411,9 @@ end
 
 
 -- The variables of a body; nil, a sentence and the kind of failure.
-local function read(self, dialect, raw)
-    local body, err, kind = require("resty.kv_router.template.tape").decode(raw)
+local function read(self, dialect, place)
+    local decode = require("resty.kv_router.template.tape").body
+    local body, err, kind = decode(place.tape, place.pause)
 
     if not body then
         return nil, err, kind
@@ -414,12 +424,12 @@ end
 
 
 -- The same within READ_US.
-local function read_in_time(self, dialect, raw)
+local function read_in_time(self, dialect, place)
     local fuel = require "resty.kv_router.template.fuel"
 
     fuel.start(huge, READ_US, huge)
 
-    local good, vars, err, kind = pcall(read, self, dialect, raw)
+    local good, vars, err, kind = pcall(read, self, dialect, place)
 
     fuel.stop()
 
@@ -433,7 +443,8 @@ end
 
 -- Fills the text, by the dialect and the template.  Returns the flags of the
 -- encoder; nil, a sentence and the kind of failure.
-local function fill(self, job, text, raw)
+local function fill(self, job, place)
+    local text = place.text
     local dialect = dialect_of(self, job.form)
 
     if not dialect then
@@ -441,7 +452,7 @@ local function fill(self, job, text, raw)
                "unsupported"
     end
 
-    local vars, err, kind = read_in_time(self, dialect, raw)
+    local vars, err, kind = read_in_time(self, dialect, place)
 
     if not vars then
         return nil, err, kind
@@ -467,12 +478,12 @@ local function fill(self, job, text, raw)
 
     local ok
 
-    ok, err, kind = tpl:render(vars, text, #raw)
+    ok, err, kind = tpl:render(vars, text, place.size)
 
     -- SGLang, too, tries a template that refuses its tools with bare ones
     if not ok and kind == "raise" and vars.bare_tools then
         vars.tools = vars.bare_tools
-        ok, err, kind = tpl:render(vars, text, #raw)
+        ok, err, kind = tpl:render(vars, text, place.size)
     end
 
     if not ok then
@@ -485,8 +496,12 @@ end
 
 -- Tokenizes in the place that was taken.  Returns ids and their number; nil, a
 -- sentence and the kind of failure.
-local function run(self, job, number, text, raw, seconds)
-    local ok, flags, err, kind = pcall(fill, self, job, text, raw)
+local function run(self, job, place)
+    local ok, flags, err, kind = pcall(fill, self, job, place)
+
+    if place.pause then
+        garbage.resume()
+    end
 
     if not ok then
         return nil, tostring(flags), "failed"
@@ -496,17 +511,50 @@ local function run(self, job, number, text, raw, seconds)
         return nil, err, kind or "unsupported"
     end
 
-    local ids, n = lib.encoded(number, flags, seconds)
+    local ids, n = lib.encoded(place.number, flags, place.deadline,
+                               place.pause ~= nil)
 
     if ids then
         return ids, n
     end
 
     if n == lib.AGAIN then
-        return nil, "the text was not encoded in time", "budget"
+        return nil, NOT_IN_TIME, "budget"
     end
 
     return nil, lib.error(n), n == lib.TOO_LONG and "too_long" or "failed"
+end
+
+
+-- A place for the text of a body, or nil as lib.take().  A table: number and
+-- text, tape and size of the body, deadline, and pause for a long one, which
+-- waits for a turn of the event loop.
+local function take(job, tape, seconds)
+    local size = tonumber(tape.text_len)
+    local number, text = lib.take(job.r, job.zone,
+                                  min(TEXT_BYTE * size + TEXT, TEXT_MAX))
+
+    if not number then
+        return nil, text
+    end
+
+    local place = { number = number, text = text, tape = tape, size = size,
+                    deadline = ngx_now() + (seconds
+                                            or BUDGET + BUDGET_BYTE * size) }
+
+    if size >= LONG then
+        place.pause = function()
+            garbage.resume()
+
+            if not lib.pause(number, place.deadline) then
+                out_of_time(NOT_IN_TIME)
+            end
+
+            garbage.suspend()
+        end
+    end
+
+    return place
 end
 
 
@@ -515,9 +563,9 @@ end
 -- a function to be called when the tokens are not needed any more; or nil and
 -- one of WHY.  Yields.
 function _M:tokenize(job, seconds)
-    local raw = lib.body(job.r)
+    local tape = lib.body(job.r)
 
-    if not raw then
+    if not tape then
         return nil, WHY.NO_BODY
     end
 
@@ -545,16 +593,15 @@ function _M:tokenize(job, seconds)
         return nil, FAILURES[known]
     end
 
-    local number, text = lib.take(job.r, job.zone,
-                                  min(TEXT_BYTE * #raw + TEXT, TEXT_MAX))
+    local place, busy = take(job, tape, seconds)
 
-    if not number then
-        return failed(text and "busy" or "failed",
-                      text and "too many texts at a time" or "no memory")
+    if not place then
+        return failed(busy and "busy" or "failed",
+                      busy and "too many texts at a time" or "no memory")
     end
 
-    local ids, n, kind = run(self, job, number, text, raw,
-                             seconds or BUDGET + BUDGET_BYTE * #raw)
+    local number = place.number
+    local ids, n, kind = run(self, job, place)
 
     if not ids then
         lib.drop(number)

@@ -8,13 +8,15 @@
 
 local ffi = require "ffi"
 local lib = require "resty.kv_router.ffi"
-require "resty.kv_router.tokens.text_ffi"    -- declares kvr_text_t
+require "resty.kv_router.tokens.text_ffi"    -- declares kvr_text_t, kvr_tape_t
 
 local C = ffi.C
 local cast = ffi.cast
 local ffi_gc = ffi.gc
 local ffi_new = ffi.new
 local ffi_string = ffi.string
+local max = math.max
+local ngx_now = ngx.now
 local pcall = pcall
 local require = require
 local tonumber = tonumber
@@ -57,12 +59,12 @@ void ngx_http_kv_router_ffi_encode_init(ngx_http_kv_router_post_pt post,
     void **semaphores);
 int ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *zone,
     size_t bound, kvr_text_t **text);
+void ngx_http_kv_router_ffi_encode_pause(int number);
 int ngx_http_kv_router_ffi_encode_run(int number, uint32_t flags);
 int ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids,
     size_t *n);
 void ngx_http_kv_router_ffi_encode_drop(int number);
-int ngx_http_kv_router_ffi_body_text(ngx_http_request_t *r,
-    const char **text, size_t *len);
+const kvr_tape_t *ngx_http_kv_router_ffi_body_tape(ngx_http_request_t *r);
 ]]
 
 
@@ -84,7 +86,6 @@ _M.ADD_SPECIAL = 1
 local len_out = ffi_new("size_t[1]")
 local ids_out = ffi_new("const uint32_t *[1]")
 local text_out = ffi_new("kvr_text_t *[1]")
-local data_out = ffi_new("const char *[1]")
 
 
 -- ---- models -----------------------------------------------------------------
@@ -200,14 +201,14 @@ end
 
 -- ---- texts of requests ------------------------------------------------------
 
--- The body of a request, which was searched for its prompt; nil: it is not to
--- be had.
+-- The tape of the body of a request, which was searched for its prompt; nil: it
+-- is not to be had.
 function _M.body(r)
-    if C.ngx_http_kv_router_ffi_body_text(r, data_out, len_out) ~= OK then
-        return nil
-    end
+    local tape = C.ngx_http_kv_router_ffi_body_tape(r)
 
-    return ffi_string(data_out[0], len_out[0])
+    if tape ~= nil then
+        return tape
+    end
 end
 
 
@@ -256,14 +257,37 @@ function _M.take(r, zone, bound)
 end
 
 
+-- Waits until the place's semaphore is posted: true, or false: not until the
+-- deadline, by ngx.now().
+local function posted(number, deadline)
+    return semaphores[number]:wait(max(0, deadline - ngx_now())) or false
+end
+
+
+-- Waits for a turn of the event loop in which no other text of this process has
+-- a slice.  false: there was none until the deadline.  Yields.
+function _M.pause(number, deadline)
+    C.ngx_http_kv_router_ffi_encode_pause(number)
+
+    return posted(number, deadline)
+end
+
+
 -- Encodes the text.  Returns an array of ids, good until drop(), and its
--- length; nil and the number of an error, or AGAIN: it took too many seconds.
+-- length; nil and the number of an error, or AGAIN: it took until the deadline.
+-- long: looking it up, encoding it and what follows have turns of their own.
 -- Yields.
-function _M.encoded(number, flags, seconds)
+function _M.encoded(number, flags, deadline, long)
+    if long and not _M.pause(number, deadline) then
+        return nil, _M.AGAIN
+    end
+
     local rc = C.ngx_http_kv_router_ffi_encode_run(number, flags)
 
-    if rc == _M.AGAIN and not semaphores[number]:wait(seconds) then
-        return nil, rc
+    if rc == _M.AGAIN and not posted(number, deadline)
+       or long and not _M.pause(number, deadline)
+    then
+        return nil, _M.AGAIN
     end
 
     rc = C.ngx_http_kv_router_ffi_encode_ids(number, ids_out, len_out)
