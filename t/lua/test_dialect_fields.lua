@@ -70,9 +70,14 @@ for _, engine in ipairs { "vllm", "sglang" } do
         ok(prepare(engine, form, body:format ""), of .. "is understood")
         fails("unsupported", '"colour"', of .. "a field that is not known",
               engine, form, body:format ',"colour":"red"')
-        fails("unsupported", '"temperature"', of .. "a field of another type",
-              engine, form, body:format ',"temperature":"hot"')
+        ok(prepare(engine, form, body:format ',"temperature":"hot"'),
+           of .. "a field that is not of the prompt is the engine's")
         fails("raise", "no object", of .. "a list", engine, form, "[]")
+
+        if form == "chat" then
+            fails("unsupported", '"tools"', of .. "a field of another type",
+                  engine, form, body:format ',"tools":"all"')
+        end
 
         if form ~= "text" then
             fails("unsupported", "harmony", of .. "a model with own code",

@@ -27,14 +27,14 @@ local NONE = value.NONE
 local _M = {}
 
 
-_M.FIELDS = {
+_M.FIELDS = fields.with({
     model = "string", messages = "list", max_tokens = "int",
     metadata = "dict?", output_config = "dict?", thinking = "dict?",
-    stop_sequences = "strings?", stream = "boolean?", system = "any",
-    temperature = "number?", tool_choice = "dict?", tools = "list?",
-    top_k = "int?", top_p = "number?", service_tier = "any",
-    container = "null", context_management = "any", mcp_servers = "null",
-}
+    stream = "boolean?", system = "any", tool_choice = "dict?",
+    tools = "list?", container = "null", mcp_servers = "null",
+}, fields.any [[
+    context_management service_tier stop_sequences temperature top_k top_p
+]])
 
 local MESSAGE = fields.table { role = "string", content = "any" }
 

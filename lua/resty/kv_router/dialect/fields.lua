@@ -4,15 +4,13 @@
 -- prompt is known.
 --
 -- A table of fields maps a name to its kind.  A field that the table does not
--- have could change the tokens: unsupported, and so is a field of another kind
--- than the table's, since engines convert some wrong types and refuse others.
--- The kinds:
+-- have could change the tokens: unsupported.  So is a field of another kind than
+-- the table's, since engines convert some wrong types and refuse others.  Fields
+-- that never change the prompt are "any": the engine judges them.  The kinds:
 --
---     boolean int number string dict list     as they are called
---     strings  a list of strings              numbers  a list of numbers
---     weights  a dict of numbers              null     null alone
---     stop     a string or a list of strings  any      whatever it is
---     texts    a dict of strings
+--     boolean int string dict list     as they are called
+--     null                             null alone
+--     any                              whatever it is
 --
 -- A "?" behind the kind: null is the same as no field.
 
@@ -22,24 +20,18 @@ local value = require "resty.kv_router.template.value"
 local burn = fuel.burn
 local floor = math.floor
 local format = string.format
-local getmetatable = getmetatable
 local is_dict = value.is_dict
 local is_list = value.is_list
 local pairs = pairs
 local type = type
 local unsupported = value.unsupported
 
-local FLOAT = value.FLOAT
 local NONE = value.NONE
 
 local _M = {}
 
 local function is_int(x)
     return type(x) == "number" and floor(x) == x
-end
-
-local function is_number(x)
-    return type(x) == "number" or getmetatable(x) == FLOAT
 end
 
 local function is_string(x)
@@ -50,49 +42,9 @@ local function is_boolean(x)
     return type(x) == "boolean"
 end
 
-local function list_of(test)
-    return function(x)
-        if not is_list(x) then
-            return false
-        end
-
-        for i = 1, x.n do
-            if not test(x[i]) then
-                return false
-            end
-        end
-
-        return true
-    end
-end
-
-local function dict_of(test)
-    return function(x)
-        if not is_dict(x) then
-            return false
-        end
-
-        for i = 1, x.n do
-            if not test(x.v[x.k[i]]) then
-                return false
-            end
-        end
-
-        return true
-    end
-end
-
-local strings = list_of(is_string)
-
 local KINDS = {
-    boolean = is_boolean, int = is_int, number = is_number,
-    string = is_string, dict = is_dict, list = is_list,
-    strings = strings, numbers = list_of(is_number),
-    weights = dict_of(is_number), texts = dict_of(is_string),
-
-    stop = function(x)
-        return is_string(x) or strings(x)
-    end,
+    boolean = is_boolean, int = is_int, string = is_string, dict = is_dict,
+    list = is_list,
 
     null = function()
         return false
@@ -145,6 +97,17 @@ function _M.check(dict, fields, of)
                                or "no " .. field.word))
         end
     end
+end
+
+-- A table of fields that never change the prompt, whatever they are.
+function _M.any(names)
+    local made = {}
+
+    for name in names:gmatch "%S+" do
+        made[name] = "any"
+    end
+
+    return made
 end
 
 -- The kinds of one table, and those of another that it does not have.

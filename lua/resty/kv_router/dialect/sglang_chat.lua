@@ -42,43 +42,35 @@ local _M = {}
 
 -- Fields of bodies that do not change the prompt.  What is "null" here changes
 -- it, or is seldom sent.
-local SAMPLING = {
-    model = "string", frequency_penalty = "number", logit_bias = "weights?",
-    max_tokens = "int?", n = "int", presence_penalty = "number",
-    response_format = "any", seed = "int?", stop = "stop?",
-    stream = "boolean", stream_options = "any", temperature = "number?",
-    top_p = "number?", user = "string?", top_k = "int?", min_p = "number?",
-    min_tokens = "int", regex = "string?", ebnf = "string?",
-    repetition_penalty = "number?", stop_token_ids = "numbers?",
-    stop_regex = "stop?", no_stop_trim = "boolean", ignore_eos = "boolean",
-    skip_special_tokens = "boolean", lora_path = "string?",
-    session_id = "string?", session_params = "null", rid = "string?",
-    extra_key = "string?", cache_salt = "string?", priority = "int?",
-    bootstrap_host = "string?", bootstrap_port = "int?",
-    bootstrap_room = "int?", routed_dp_rank = "int?",
-    disagg_prefill_dp_rank = "int?", custom_params = "null",
-    custom_logit_processor = "null", watermark = "null",
-    images_config = "null", mm_processor_kwargs = "null",
-    -- not SGLang's: it ignores them
-    store = "any", metadata = "any", service_tier = "any", best_of = "any",
-    prompt_cache_key = "any", safety_identifier = "any", verbosity = "any",
-    truncate_prompt_tokens = "any", truncation_side = "any",
-    add_special_tokens = "any", kv_transfer_params = "any",
-    include_reasoning = "any", add_generation_prompt = "any",
-    documents = "any", echo = "any", prompt_logprobs = "any",
-}
+local SAMPLING = fields.with({
+    regex = "string?", ebnf = "string?",
+    lora_path = "string?", session_params = "null", extra_key = "string?",
+    custom_params = "null", custom_logit_processor = "null",
+    watermark = "null", images_config = "null", mm_processor_kwargs = "null",
+}, fields.any [[
+    add_generation_prompt add_special_tokens documents
+    best_of bootstrap_host bootstrap_port bootstrap_room cache_salt
+    disagg_prefill_dp_rank echo frequency_penalty ignore_eos include_reasoning
+    kv_transfer_params logit_bias max_tokens metadata min_p min_tokens model n
+    no_stop_trim presence_penalty priority prompt_cache_key prompt_logprobs
+    repetition_penalty response_format rid routed_dp_rank safety_identifier
+    seed service_tier session_id skip_special_tokens stop stop_regex
+    stop_token_ids store stream stream_options temperature top_k top_p
+    truncate_prompt_tokens truncation_side user verbosity
+]])
 
 local CHAT = fields.with({
-    messages = "list", logprobs = "boolean", top_logprobs = "int?",
-    max_completion_tokens = "int?", tools = "list?", tool_choice = "any",
-    parallel_tool_calls = "boolean", reasoning_effort = "string?",
-    reasoning = "null", thinking = "null", task = "null",
-    continue_final_message = "boolean", separate_reasoning = "boolean",
-    stream_reasoning = "boolean", chat_template_kwargs = "dict?",
-    chat_template = "null", input_ids = "null", functions = "null",
-    function_call = "null", modalities = "null", audio = "null",
-    prediction = "null", web_search_options = "null",
-}, SAMPLING)
+    messages = "list", tools = "list?", tool_choice = "any",
+    reasoning_effort = "string?", reasoning = "null", thinking = "null",
+    task = "null", continue_final_message = "boolean",
+    chat_template_kwargs = "dict?", chat_template = "null",
+    input_ids = "null", functions = "null", function_call = "null",
+    modalities = "null", audio = "null", prediction = "null",
+    web_search_options = "null",
+}, fields.with(SAMPLING, fields.any [[
+    logprobs max_completion_tokens parallel_tool_calls separate_reasoning
+    stream_reasoning top_logprobs
+]]))
 
 _M.SAMPLING = SAMPLING
 _M.FIELDS = CHAT

@@ -36,15 +36,11 @@ local _M = {}
 
 -- ---- what is known ----------------------------------------------------------
 
-_M.FIELDS = fields.with({
-    betas = "strings?",
-    bootstrap_host = "string?", bootstrap_port = "int?",
-    bootstrap_room = "int?", routed_dp_rank = "int?",
-    disagg_prefill_dp_rank = "int?",
-    -- not SGLang's: it ignores them
-    cache_salt = "any", chat_template_kwargs = "any",
-    kv_transfer_params = "any",
-}, anthropic.FIELDS)
+_M.FIELDS = fields.with(fields.any [[
+    betas bootstrap_host bootstrap_port bootstrap_room cache_salt
+    chat_template_kwargs disagg_prefill_dp_rank kv_transfer_params
+    routed_dp_rank
+]], anthropic.FIELDS)
 
 local BODY = fields.table(_M.FIELDS)
 

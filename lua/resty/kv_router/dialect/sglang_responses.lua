@@ -33,26 +33,20 @@ local NONE = value.NONE
 local _M = {}
 
 
-_M.FIELDS = {
+_M.FIELDS = fields.with({
     input = "any", instructions = "string?", tools = "list",
     tool_choice = "any", reasoning = "dict?", chat_template_kwargs = "dict?",
-    model = "string", background = "boolean?", include = "strings?",
-    max_output_tokens = "int?", max_tool_calls = "int?",
-    metadata = "dict?", parallel_tool_calls = "boolean?",
-    previous_response_id = "null", service_tier = "string",
-    store = "boolean?", stream = "boolean", temperature = "number?",
-    text = "dict?", top_logprobs = "int?", top_p = "number?",
-    truncation = "string?", user = "string?", request_id = "string",
-    session_id = "string?", priority = "int", extra_key = "string?",
-    cache_salt = "string?", frequency_penalty = "number",
-    presence_penalty = "number", stop = "stop?", top_k = "int?",
-    min_p = "number?", repetition_penalty = "number?",
-    bootstrap_host = "string?", bootstrap_port = "int?",
-    bootstrap_room = "int?", routed_dp_rank = "int?",
-    -- not SGLang's: it ignores them
-    prompt_cache_key = "any", safety_identifier = "any", prompt = "any",
-    seed = "any", kv_transfer_params = "any", stream_options = "any",
-}
+    background = "boolean?", include = "list?", metadata = "dict?",
+    previous_response_id = "null", stream = "boolean", text = "dict?",
+    truncation = "string?", extra_key = "string?", prompt = "any",
+}, fields.any [[
+    bootstrap_host bootstrap_port bootstrap_room cache_salt frequency_penalty
+    kv_transfer_params max_output_tokens max_tool_calls min_p model
+    parallel_tool_calls presence_penalty priority prompt_cache_key
+    repetition_penalty request_id routed_dp_rank safety_identifier seed
+    service_tier session_id stop store stream_options temperature top_k
+    top_logprobs top_p user
+]])
 
 local BODY = fields.table(_M.FIELDS)
 

@@ -25,15 +25,12 @@ local _M = {}
 
 local FIELDS = {
     vllm = fields.with({
-        prompt = "any", echo = "boolean?", logprobs = "int?",
-        suffix = "null", prompt_embeds = "null", best_of = "any",
+        prompt = "any", echo = "any", logprobs = "any", suffix = "null",
+        prompt_embeds = "null",
     }, vllm_chat.SAMPLING),
     sglang = fields.with({
-        prompt = "any", echo = "boolean", logprobs = "int?", suffix = "null",
-        max_tokens = "int", n = "int", temperature = "number",
-        top_p = "number", top_k = "int", min_p = "number",
-        best_of = "int?",
-        repetition_penalty = "number", json_schema = "string?",
+        prompt = "any", logprobs = "any", suffix = "null",
+        json_schema = "any",
     }, sglang_chat.SAMPLING),
 }
 

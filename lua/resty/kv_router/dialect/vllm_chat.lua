@@ -37,45 +37,36 @@ local _M = {}
 
 -- Fields of bodies that do not change the prompt, or whose effect is built.
 -- What is "null" here changes the prompt, or is seldom sent.
-local SAMPLING = {
-    model = "string?", frequency_penalty = "number?", logit_bias = "weights?",
-    max_tokens = "int?", n = "int?", presence_penalty = "number?",
-    seed = "int?", stop = "stop?", stream = "boolean?", stream_options = "any",
-    temperature = "number?", top_p = "number?", user = "string?",
-    use_beam_search = "boolean", top_k = "int?", min_p = "number?",
-    repetition_penalty = "number?", watermarking = "boolean?",
-    length_penalty = "number", stop_token_ids = "numbers?",
-    include_stop_str_in_output = "boolean", ignore_eos = "boolean",
-    min_tokens = "int", skip_special_tokens = "boolean",
-    spaces_between_special_tokens = "boolean", response_format = "any",
-    allowed_token_ids = "numbers?", bad_words = "strings",
-    structured_outputs = "null", priority = "int", request_id = "string",
-    session_id = "string?", return_tokens_as_token_ids = "boolean?",
-    return_token_ids = "boolean?", cache_salt = "string?",
-    vllm_xargs = "null", kv_transfer_params = "any",
+local SAMPLING = fields.with({
+    structured_outputs = "null", vllm_xargs = "null",
     ec_transfer_params = "null", stream_interval = "null",
     truncate_prompt_tokens = "null", truncation_side = "null",
-    prompt_logprobs = "int?", add_special_tokens = "boolean",
-    repetition_detection = "null", mm_processor_kwargs = "null",
-    media_io_kwargs = "null", logprob_token_ids = "null",
-    thinking_token_budget = "null",
-    -- not vLLM's: it ignores them
-    store = "any", metadata = "any", service_tier = "any", best_of = "any",
-    prompt_cache_key = "any", safety_identifier = "any", verbosity = "any",
-    early_stopping = "any",
-}
+    add_special_tokens = "boolean", repetition_detection = "null",
+    mm_processor_kwargs = "null", media_io_kwargs = "null",
+    logprob_token_ids = "null", thinking_token_budget = "null",
+}, fields.any [[
+    allowed_token_ids bad_words best_of cache_salt early_stopping
+    frequency_penalty ignore_eos include_stop_str_in_output kv_transfer_params
+    length_penalty logit_bias max_tokens metadata min_p min_tokens model n
+    presence_penalty priority prompt_cache_key prompt_logprobs
+    repetition_penalty request_id response_format return_token_ids
+    return_tokens_as_token_ids safety_identifier seed service_tier session_id
+    skip_special_tokens spaces_between_special_tokens stop stop_token_ids
+    store stream stream_options temperature top_k top_p use_beam_search user
+    verbosity watermarking
+]])
 
 local CHAT = fields.with({
-    messages = "list", logprobs = "boolean?", top_logprobs = "int?",
-    max_completion_tokens = "int?", tools = "list?", tool_choice = "any",
-    reasoning_effort = "string?", include_reasoning = "boolean",
-    parallel_tool_calls = "boolean?", echo = "boolean",
-    add_generation_prompt = "boolean", continue_final_message = "boolean",
-    documents = "list?", chat_template = "null",
-    chat_template_kwargs = "dict?", function_call = "null",
-    functions = "null", modalities = "null", audio = "null",
-    prediction = "null", web_search_options = "null",
-}, SAMPLING)
+    messages = "list", tools = "list?", tool_choice = "any",
+    reasoning_effort = "string?", add_generation_prompt = "boolean",
+    continue_final_message = "boolean", documents = "list?",
+    chat_template = "null", chat_template_kwargs = "dict?",
+    function_call = "null", functions = "null", modalities = "null",
+    audio = "null", prediction = "null", web_search_options = "null",
+}, fields.with(SAMPLING, fields.any [[
+    echo include_reasoning logprobs max_completion_tokens parallel_tool_calls
+    top_logprobs
+]]))
 
 _M.SAMPLING = SAMPLING
 _M.FIELDS = CHAT

@@ -34,12 +34,11 @@ local _M = {}
 -- ---- what is known ----------------------------------------------------------
 
 _M.FIELDS = fields.with({
-    cache_salt = "string?", watermarking = "boolean?",
-    kv_transfer_params = "any", ec_transfer_params = "null",
-    vllm_xargs = "null", chat_template_kwargs = "dict?",
-    -- not vLLM's: it ignores it
-    betas = "any",
-}, anthropic.FIELDS)
+    ec_transfer_params = "null", vllm_xargs = "null",
+    chat_template_kwargs = "dict?",
+}, fields.with(anthropic.FIELDS, fields.any [[
+    betas cache_salt kv_transfer_params watermarking
+]]))
 
 local BODY = fields.table(_M.FIELDS)
 

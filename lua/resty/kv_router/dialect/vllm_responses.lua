@@ -27,30 +27,23 @@ local unsupported = value.unsupported
 local _M = {}
 
 
-_M.FIELDS = {
+_M.FIELDS = fields.with({
     input = "any", instructions = "string?", tools = "list",
     tool_choice = "any", reasoning = "dict?", chat_template_kwargs = "dict?",
-    model = "string?", background = "boolean?", include = "strings?",
-    include_reasoning = "boolean", max_output_tokens = "int?",
-    max_tool_calls = "int?", metadata = "texts?", logit_bias = "weights?",
-    parallel_tool_calls = "boolean?", previous_response_id = "null",
-    prompt = "null", store = "boolean?", stream = "boolean?",
-    temperature = "number?", top_p = "number?", top_k = "int?",
-    min_p = "number?", service_tier = "string", text = "dict?",
-    top_logprobs = "int",
-    truncation = "string", user = "string?",
-    skip_special_tokens = "boolean", include_stop_str_in_output = "boolean",
-    presence_penalty = "number?", frequency_penalty = "number?",
-    prompt_cache_key = "string?", watermarking = "boolean?",
-    request_id = "string", session_id = "string?", priority = "int",
-    cache_salt = "string?", repetition_penalty = "number?", seed = "int?",
-    stop = "stop?", stop_token_ids = "numbers?", ignore_eos = "boolean",
-    structured_outputs = "null", kv_transfer_params = "any",
+    background = "boolean?", include = "list?",
+    previous_response_id = "null", prompt = "null", stream = "boolean?",
+    text = "dict?", truncation = "string", structured_outputs = "null",
     ec_transfer_params = "null", vllm_xargs = "null",
     media_io_kwargs = "null", mm_processor_kwargs = "null",
-    -- not vLLM's: it ignores them
-    safety_identifier = "any", stream_options = "null",
-}
+    stream_options = "null",
+}, fields.any [[
+    cache_salt frequency_penalty ignore_eos include_reasoning
+    include_stop_str_in_output kv_transfer_params logit_bias max_output_tokens
+    max_tool_calls metadata min_p model parallel_tool_calls presence_penalty
+    priority prompt_cache_key repetition_penalty request_id safety_identifier
+    seed service_tier session_id skip_special_tokens stop stop_token_ids store
+    temperature top_k top_logprobs top_p user watermarking
+]])
 
 local BODY = fields.table(_M.FIELDS)
 
