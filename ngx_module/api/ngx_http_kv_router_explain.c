@@ -148,20 +148,23 @@ static void
 ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_choice_t *choice, yajl_gen g)
 {
-    uint32_t                               i;
+    uint32_t                               i, rung_why;
+    const ngx_http_kv_router_match_t      *match;
     const ngx_http_kv_router_candidate_t  *c;
 
-    c = ctx->candidates;
+    c = ctx->found.candidates;
+    match = &ctx->found.match;
+    rung_why = ctx->keys.rung_why;
 
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_bytes(g, "zone", ctx->zone->name.data,
                                  ctx->zone->name.len);
-    ngx_http_kv_router_gen_u64(g, "prompt_tokens", ctx->match.prompt_tokens);
-    ngx_http_kv_router_gen_u64(g, "prompt_blocks", ctx->match.prompt_blocks);
-    ngx_http_kv_router_gen_u64(g, "block_size", ctx->match.block_size);
-    ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", ctx->match.best);
-    ngx_http_kv_router_gen_bool(g, "cut", ctx->match.cut);
+    ngx_http_kv_router_gen_u64(g, "prompt_tokens", match->prompt_tokens);
+    ngx_http_kv_router_gen_u64(g, "prompt_blocks", match->prompt_blocks);
+    ngx_http_kv_router_gen_u64(g, "block_size", match->block_size);
+    ngx_http_kv_router_gen_u64(g, "best_overlap_blocks", match->best);
+    ngx_http_kv_router_gen_bool(g, "cut", match->cut);
 
     /* the values of $kv_router_policy and $kv_router_reason */
 
@@ -180,10 +183,9 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     /* the values of $kv_router_tokens_by and $kv_router_tokens_why */
 
     ngx_http_kv_router_gen_str(g, "tokens_by",
-                               ngx_http_kv_router_rung_name(ctx->rung));
-    ngx_http_kv_router_gen_str(g, "tokens_why", ctx->rung_why
-                               ? ngx_http_kv_router_why_name(ctx->rung_why)
-                               : "");
+                               ngx_http_kv_router_rung_name(ctx->keys.rung));
+    ngx_http_kv_router_gen_str(g, "tokens_why", rung_why
+                               ? ngx_http_kv_router_why_name(rung_why) : "");
 
     ngx_http_kv_router_gen_key(g, "chosen");
 
@@ -221,7 +223,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_key(g, "candidates");
     yajl_gen_array_open(g);
 
-    for (i = 0; i < ctx->match.n; i++) {
+    for (i = 0; i < ctx->found.match.n; i++) {
         ngx_http_kv_router_explain_candidate(g, &c[i], choice, i);
     }
 
@@ -239,7 +241,7 @@ ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err)
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx && ctx->reserved) {
+    if (ctx && ctx->choice.reserved) {
         *err = "the request is routed already";
         return NGX_ERROR;
     }
@@ -251,7 +253,7 @@ ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err)
         return NGX_ERROR;
     }
 
-    ctx->dry = 1;
+    ctx->choice.dry = 1;
 
     return NGX_OK;
 }
@@ -270,7 +272,7 @@ ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->matched) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->found.matched) {
         *err = "there was no match for this request";
         return NGX_ERROR;
     }
@@ -279,7 +281,7 @@ ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 
         if ((i < choice->norder ? choice->order[i]
                                 : choice->prefill[i - choice->norder])
-            >= ctx->match.n)
+            >= ctx->found.match.n)
         {
             *err = "no such candidate";
             return NGX_ERROR;

@@ -138,11 +138,11 @@ ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     ctx = ngx_http_kv_router_get_ctx(r);
 
     if (ctx && ctx->zone == zone && rung < NGX_HTTP_KV_ROUTER_RUNGS) {
-        ctx->rung = rung;
-        ctx->rung_why = why;
+        ctx->keys.rung = rung;
+        ctx->keys.rung_why = why;
 
         if (rung == NGX_HTTP_KV_ROUTER_BY_LOCAL) {
-            ctx->route = kvr_route(ctx->form, KVR_FROM_MODEL);
+            ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_MODEL);
         }
     }
 }

@@ -26,12 +26,12 @@ ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->prompted) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->prompt.prompted) {
         *err = "nothing is known of the request's prompt";
         return NGX_ERROR;
     }
 
-    *path = kvr_question_path(ask, ctx->form);
+    *path = kvr_question_path(ask, ctx->prompt.form);
 
     if (*path == NULL) {
         return NGX_DECLINED;
@@ -59,7 +59,7 @@ ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    rc = kvr_question(tape, ctx->form, engine, out, size, len, field);
+    rc = kvr_question(tape, ctx->prompt.form, engine, out, size, len, field);
 
     if (rc != KVR_OK) {
         *err = "the question does not fit";

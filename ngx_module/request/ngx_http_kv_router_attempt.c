@@ -78,7 +78,7 @@ ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
 {
     ngx_http_kv_router_holder_t  *h;
 
-    h = &ctx->fleet->holders[ctx->fleet->by_holder[c->holder] - 1];
+    h = ngx_http_kv_router_holder(ctx, c);
 
     if (kvr_load32(&h->worker->generation) != h->generation) {
         return NULL;
@@ -98,7 +98,8 @@ ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     kvr_health_t                 *health;
     ngx_http_kv_router_holder_t  *h;
 
-    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
+    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->found.candidates[i],
+                                          &health);
 
     if (h == NULL || kvr_load32(&h->worker->flags)
                      & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
@@ -119,13 +120,13 @@ ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
 {
     ngx_http_kv_router_attempt_drop(ctx);
 
-    if (ngx_http_kv_router_attempt_ticket(ctx, i, anyhow, &ctx->ticket)
+    if (ngx_http_kv_router_attempt_ticket(ctx, i, anyhow, &ctx->try.ticket)
         != NGX_OK)
     {
         return NGX_DECLINED;
     }
 
-    ctx->taken = 1;
+    ctx->try.taken = 1;
 
     return NGX_OK;
 }
@@ -138,7 +139,8 @@ ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     kvr_health_t                 *health;
     ngx_http_kv_router_holder_t  *h;
 
-    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->candidates[i], &health);
+    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->found.candidates[i],
+                                          &health);
 
     if (h == NULL
         || kvr_load32(&h->worker->flags)
@@ -149,8 +151,8 @@ ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
         ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                        "kv_router attempt: not at worker \"%*s\", which is "
                        "gone, drains, or is out",
-                       (size_t) ctx->candidates[i].worker_len,
-                       ctx->candidates[i].worker);
+                       (size_t) ctx->found.candidates[i].worker_len,
+                       ctx->found.candidates[i].worker);
 
         return NGX_DECLINED;
     }
@@ -162,13 +164,13 @@ ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
 void
 ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx)
 {
-    if (!ctx->taken) {
+    if (!ctx->try.taken) {
         return;
     }
 
-    ctx->taken = 0;
+    ctx->try.taken = 0;
 
-    ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket,
+    ngx_http_kv_router_attempt_judge(ctx, ctx->choice.chosen, &ctx->try.ticket,
                                      NGX_HTTP_KV_ROUTER_ABORTED, 0);
 }
 
@@ -180,8 +182,9 @@ ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx)
         return NGX_DECLINED;
     }
 
-    if (ctx->taken) {
-        ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket,
+    if (ctx->try.taken) {
+        ngx_http_kv_router_attempt_judge(ctx, ctx->choice.chosen,
+                                         &ctx->try.ticket,
                                          NGX_HTTP_KV_ROUTER_DONE, 0);
     }
 
@@ -236,7 +239,7 @@ ngx_http_kv_router_attempt_init_peer(ngx_http_request_t *r,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || !ctx->reserved) {
+    if (ctx == NULL || !ctx->choice.reserved) {
         return NGX_OK;
     }
 
@@ -273,7 +276,7 @@ ngx_http_kv_router_attempt_init_peer(ngx_http_request_t *r,
     }
 #endif
 
-    ctx->attempt = a;
+    ctx->try.attempt = a;
 
     return NGX_OK;
 }
@@ -283,13 +286,13 @@ ngx_int_t
 ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx)
 {
-    if (ctx->attempt == NULL || r->upstream == NULL
-        || ctx->attempt->pc != &r->upstream->peer)
+    if (ctx->try.attempt == NULL || r->upstream == NULL
+        || ctx->try.attempt->pc != &r->upstream->peer)
     {
         return NGX_ERROR;
     }
 
-    ctx->attempt->ctx = ctx;
+    ctx->try.attempt->ctx = ctx;
 
     return NGX_OK;
 }
@@ -300,9 +303,9 @@ ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx)
 {
     ngx_http_kv_router_attempt_drop(ctx);
 
-    if (ctx->attempt) {
-        ctx->attempt->ctx = NULL;
-        ctx->attempt = NULL;
+    if (ctx->try.attempt) {
+        ctx->try.attempt->ctx = NULL;
+        ctx->try.attempt = NULL;
     }
 }
 
@@ -328,11 +331,13 @@ ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx)
     u = ctx->request->upstream;
     name = u ? u->peer.name : NULL;
 
-    if (!ctx->reserved || ctx->dry || ctx->tries || name == NULL) {
+    if (!ctx->choice.reserved || ctx->choice.dry || ctx->try.tries
+        || name == NULL)
+    {
         return;
     }
 
-    h = &ctx->fleet->holders[ctx->fleet->by_holder[ctx->chosen->holder] - 1];
+    h = ngx_http_kv_router_holder(ctx, ctx->choice.chosen);
 
     /* a variable may have the worker's address */
 
@@ -413,7 +418,7 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
     ctx = a->ctx;
     r = a->request;
 
-    if (ctx == NULL || !ctx->taken) {
+    if (ctx == NULL || !ctx->try.taken) {
         a->free(pc, a->data, state);
         return;
     }
@@ -428,18 +433,19 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
          * try the worker again, until no kept connection is left
          */
 
-        if (ctx->stale == NGX_HTTP_KV_ROUTER_STALE_MAX) {
+        if (ctx->try.stale == NGX_HTTP_KV_ROUTER_STALE_MAX) {
             end = KVR_FAILED_RESET;
 
         } else {
-            ctx->stale++;
-            ctx->again = 1;
+            ctx->try.stale++;
+            ctx->try.again = 1;
         }
     }
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router attempt: at worker \"%*s\" ended: %s, pause %M",
-                   (size_t) ctx->chosen->worker_len, ctx->chosen->worker,
+                   (size_t) ctx->choice.chosen->worker_len,
+                   ctx->choice.chosen->worker,
                    ngx_http_kv_router_attempt_name(end), pause);
 
     a->free(pc, a->data, state);
@@ -451,13 +457,13 @@ ngx_http_kv_router_attempt_free(ngx_peer_connection_t *pc, void *data,
      */
 
     if (!(state & (NGX_PEER_FAILED|NGX_PEER_NEXT))) {
-        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+        ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
     }
 
-    ctx->taken = 0;
+    ctx->try.taken = 0;
 
-    ngx_http_kv_router_attempt_judge(ctx, ctx->chosen, &ctx->ticket, end,
-                                     pause);
+    ngx_http_kv_router_attempt_judge(ctx, ctx->choice.chosen, &ctx->try.ticket,
+                                     end, pause);
 }
 
 

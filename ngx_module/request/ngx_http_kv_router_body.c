@@ -215,7 +215,7 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
 
-    if (!ctx->dry) {
+    if (!ctx->choice.dry) {
         ngx_http_kv_router_count(ctx->zone->sh, PROMPTS_SCANNED, 1);
     }
 

@@ -26,7 +26,7 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t  i;
 
-    if (ctx->form == KVR_FORM_NO_LOAD) {
+    if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return 0;
     }
 
@@ -34,8 +34,8 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
         return 1;
     }
 
-    for (i = 0; i < ctx->ncandidates; i++) {
-        if (ctx->candidates[i].max_active) {
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        if (ctx->found.candidates[i].max_active) {
             return 1;
         }
     }
@@ -53,7 +53,7 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
     double    active;
     uint32_t  i, k, last;
 
-    if (ctx->form == KVR_FORM_NO_LOAD) {
+    if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return n;
     }
 
@@ -115,7 +115,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     kvr_load_row_t                load;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ctx->zone->max_active == 0 || ctx->form == KVR_FORM_NO_LOAD) {
+    if (ctx->zone->max_active == 0 || ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return 0;
     }
 
@@ -148,16 +148,16 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     kvr_load_row_t                   load;
     ngx_http_kv_router_candidate_t  *c, *other;
 
-    c = &ctx->candidates[i];
+    c = &ctx->found.candidates[i];
 
-    if (c->max_active == 0 || ctx->form == KVR_FORM_NO_LOAD) {
+    if (c->max_active == 0 || ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return 0;
     }
 
     active = 0;
 
-    for (k = 0; k < ctx->ncandidates; k++) {
-        other = &ctx->candidates[k];
+    for (k = 0; k < ctx->found.ncandidates; k++) {
+        other = &ctx->found.candidates[k];
 
         if (other->worker == c->worker) {
             kvr_load_read(&ctx->zone->router.load, other->holder,

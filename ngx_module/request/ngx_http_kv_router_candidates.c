@@ -77,11 +77,12 @@ ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
 
     /* prefill and decode workers are for policies that ask for pairs */
 
-    if ((ctx->roles & 1 << h->role) == 0) {
+    if ((ctx->prompt.roles & 1 << h->role) == 0) {
         return 0;
     }
 
-    if (ctx->allowed.data && !ngx_http_kv_router_listed(&ctx->allowed, &h->id))
+    if (ctx->prompt.allowed.data
+        && !ngx_http_kv_router_listed(&ctx->prompt.allowed, &h->id))
     {
         return 0;
     }
@@ -125,7 +126,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->churn = kvr_router_holder_churn(&ctx->zone->router, h->holder,
                                        ngx_current_msec / 1000);
     c->decode_blocks = load.decode_blocks;
-    c->additional_blocks = ctx->match.prompt_blocks
+    c->additional_blocks = ctx->found.match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);
 
     c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
@@ -198,12 +199,14 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     *found = 0;
 
-    if (ctx->keys) {
-        *found = kvr_router_find(&ctx->zone->router, ctx->keys, ctx->nkeys,
-                                 ctx->text ? 0 : ctx->prompt.tokens, false,
-                                 ngx_http_kv_router_matches, max);
+    if (ctx->keys.lookup.hash) {
+        *found = kvr_router_find(&ctx->zone->router, ctx->keys.lookup.hash,
+                                 ctx->keys.lookup.n,
+                                 ctx->keys.of_text ? 0
+                                                   : ctx->prompt.view.tokens,
+                                 false, ngx_http_kv_router_matches, max);
 
-        if (!ctx->dry) {
+        if (!ctx->choice.dry) {
             ngx_http_kv_router_count(ctx->zone->sh, LOOKUPS, 1);
 
             if (*found) {
@@ -212,18 +215,18 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
         }
     }
 
-    if (ctx->dry) {
+    if (ctx->choice.dry) {
         return NGX_OK;
     }
 
     /* blocks are counted by tokens: chunks of a text are none */
 
-    return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->hashes,
-                                    ctx->hashes ? ctx->nkeys : 0,
+    return ngx_http_kv_router_touch(r->pool, ctx->zone, ctx->keys.ids.hash,
+                                    ctx->keys.ids.n,
                                     ngx_http_kv_router_matches,
-                                    ctx->hashes ? *found : 0,
-                                    &ctx->match.frequencies,
-                                    &ctx->match.nfrequencies);
+                                    ctx->keys.ids.hash ? *found : 0,
+                                    &ctx->found.match.frequencies,
+                                    &ctx->found.match.nfrequencies);
 }
 
 
@@ -240,7 +243,7 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_holder_t     *h;
     ngx_http_kv_router_candidate_t  *c;
 
-    c = ctx->candidates;
+    c = ctx->found.candidates;
 
     out = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_OUT,
                                     (ctx->fleet->n + 1) * sizeof(uint32_t));
@@ -279,14 +282,14 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
             }
         }
 
-        if (n + k && (!strict || n == 0) && ctx->match.why == 0) {
-            ctx->match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
+        if (n + k && (!strict || n == 0) && ctx->found.match.why == 0) {
+            ctx->found.match.why = NGX_HTTP_KV_ROUTER_NO_ELIGIBLE;
         }
     }
 
     if (n + k && ngx_http_kv_router_zone_full(ctx)) {
-        ctx->match.n = 0;
-        ctx->ncandidates = 0;
+        ctx->found.match.n = 0;
+        ctx->found.ncandidates = 0;
 
         return NGX_BUSY;
     }
@@ -303,10 +306,10 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     full = k;
     k = n + ngx_http_kv_router_bound_list(ctx, &c[n], k);
 
-    ctx->match.n = all ? n : k;
-    ctx->ncandidates = k;
+    ctx->found.match.n = all ? n : k;
+    ctx->found.ncandidates = k;
 
-    if (ctx->match.n == 0) {
+    if (ctx->found.match.n == 0) {
         return all || full ? NGX_BUSY : NGX_DECLINED;
     }
 
@@ -329,13 +332,13 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 
     n = ctx->fleet->n + 1;
 
-    ctx->candidates = ngx_http_kv_router_buffer(ctx,
+    ctx->found.candidates = ngx_http_kv_router_buffer(ctx,
                                  NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
                                  n * sizeof(ngx_http_kv_router_candidate_t));
     where = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
                                       n * sizeof(uint32_t));
 
-    if (ctx->candidates == NULL || where == NULL) {
+    if (ctx->found.candidates == NULL || where == NULL) {
         return NGX_ERROR;
     }
 
@@ -343,41 +346,40 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 
     rc = ngx_http_kv_router_list(ctx);
 
-    ctx->match.candidates = ctx->candidates;
+    ctx->found.match.candidates = ctx->found.candidates;
 
     if (rc != NGX_OK) {
         return rc;
     }
 
-    for (i = 0; i < ctx->ncandidates; i++) {
-        k = ctx->fleet->by_holder[ctx->candidates[i].holder];
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        k = ctx->fleet->by_holder[ctx->found.candidates[i].holder];
         where[k - 1] = i + 1;
     }
 
-    ctx->keys = ctx->hashes;
-    ctx->nkeys = ctx->hashes ? ctx->match.prompt_blocks : 0;
-    ctx->text = 0;
+    ctx->keys.lookup = ctx->keys.ids;
+    ctx->keys.of_text = 0;
 
-    n = (ctx->ncandidates + 1) * sizeof(kvr_match_t);
+    n = (ctx->found.ncandidates + 1) * sizeof(kvr_match_t);
 
-    ctx->estimates = ngx_http_kv_router_buffer(ctx,
+    ctx->found.estimates = ngx_http_kv_router_buffer(ctx,
                                   NGX_HTTP_KV_ROUTER_BUFFER_ESTIMATES, n);
 
-    if (ctx->estimates == NULL
+    if (ctx->found.estimates == NULL
         || ngx_http_kv_router_estimate_text(ctx) != NGX_OK
         || ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    ngx_memzero(ctx->estimates, n);
+    ngx_memzero(ctx->found.estimates, n);
 
     m = ngx_http_kv_router_matches;
-    ctx->match.cut = 0;
+    ctx->found.match.cut = 0;
 
     for (i = 0; i < found; i++) {
 
-        ctx->match.cut |= m[i].cut;
+        ctx->found.match.cut |= m[i].cut;
 
         k = ctx->fleet->by_holder[m[i].holder];
 
@@ -385,10 +387,10 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
             continue;
         }
 
-        c = &ctx->candidates[where[k - 1] - 1];
+        c = &ctx->found.candidates[where[k - 1] - 1];
 
         if (m[i].estimated) {
-            ctx->estimates[where[k - 1] - 1] = m[i];
+            ctx->found.estimates[where[k - 1] - 1] = m[i];
             continue;
         }
 
@@ -402,8 +404,8 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                        (size_t) c->worker_len, c->worker, c->rank, c->device,
                        c->host, c->disk, kvr_health_name(c->health));
 
-        if (where[k - 1] <= ctx->match.n) {
-            ctx->match.best = ngx_max(ctx->match.best, c->device);
+        if (where[k - 1] <= ctx->found.match.n) {
+            ctx->found.match.best = ngx_max(ctx->found.match.best, c->device);
         }
     }
 
@@ -446,42 +448,44 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->prompted) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->prompt.prompted) {
         *err = "nothing is known of the request's prompt";
         return NGX_ERROR;
     }
 
     if (by_load) {
         ngx_http_kv_router_prompt_drop(ctx);
-        ctx->prompt.text = 0;
+        ctx->prompt.view.text = 0;
     }
 
     /* workers may have come or gone since the request began to wait */
 
-    fleet = ctx->reserved ? NULL : ngx_http_kv_router_fleet_get(ctx->zone);
+    fleet = ctx->choice.reserved ? NULL
+                                 : ngx_http_kv_router_fleet_get(ctx->zone);
 
     if (fleet) {
         ngx_http_kv_router_fleet_put(ctx->fleet);
         ctx->fleet = fleet;
     }
 
-    ctx->matched = 0;
+    ctx->found.matched = 0;
 
-    ngx_memzero(&ctx->match, sizeof(ngx_http_kv_router_match_t));
-    ctx->match.block_size = ctx->zone->params.block_size;
-    ctx->match.prompt_tokens = ctx->prompt.tokens;
-    ctx->match.prompt_blocks = ctx->prompt.blocks;
-    ctx->match.why = ctx->prompt.why;
-    ctx->match.hashes = ctx->hashes;
+    ngx_memzero(&ctx->found.match, sizeof(ngx_http_kv_router_match_t));
+    ctx->found.match.block_size = ctx->zone->params.block_size;
+    ctx->found.match.prompt_tokens = ctx->prompt.view.tokens;
+    ctx->found.match.prompt_blocks = ctx->prompt.view.blocks;
+    ctx->found.match.why = ctx->prompt.view.why;
+    ctx->found.match.hashes = ctx->keys.ids.hash;
 
     rc = ngx_http_kv_router_fill(r, ctx);
 
     ngx_log_debug6(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router match: prompt of %uD tokens, %uD blocks; %uD "
                    "candidates and %uD that are out, best %uD blocks, rc:%i",
-                   ctx->match.prompt_tokens, ctx->match.prompt_blocks,
-                   ctx->match.n, ctx->ncandidates - ctx->match.n,
-                   ctx->match.best, rc);
+                   ctx->found.match.prompt_tokens,
+                   ctx->found.match.prompt_blocks, ctx->found.match.n,
+                   ctx->found.ncandidates - ctx->found.match.n,
+                   ctx->found.match.best, rc);
 
     switch (rc) {
 
@@ -501,8 +505,8 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    ctx->matched = 1;
-    *out = &ctx->match;
+    ctx->found.matched = 1;
+    *out = &ctx->found.match;
 
     return NGX_OK;
 }

@@ -102,14 +102,14 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     }
 
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
-    ctx->reservation.holder = KVR_HOLDER_NONE;
-    ctx->prefill.holder = KVR_HOLDER_NONE;
-    ctx->cached_tokens = -1;
+    ctx->choice.reservation.holder = KVR_HOLDER_NONE;
+    ctx->choice.prefill.holder = KVR_HOLDER_NONE;
+    ctx->answer.cached_tokens = -1;
     ctx->rank_sent = rank_sent;
     ctx->request = r;
     ctx->zone = zone;
     ctx->fleet = fleet;
-    ctx->began_us = ngx_http_kv_router_now_us();
+    ctx->times.began_us = ngx_http_kv_router_now_us();
 
     return ctx;
 }
@@ -141,7 +141,7 @@ ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
 
     /* if a decision was made, it refers to the old buffer: keep that buffer */
 
-    if (size > buffer->size || ctx->reserved) {
+    if (size > buffer->size || ctx->choice.reserved) {
 
         /* each size is twice the last, which bounds the memory left behind */
 

@@ -71,124 +71,184 @@ typedef struct {
 } ngx_http_kv_router_known_t;
 
 
+/* Hashes of blocks: hash is NULL and n is 0 where there are none. */
+
+typedef struct {
+    uint64_t                       *hash;
+    uint32_t                        n;
+} ngx_http_kv_router_hashes_t;
+
+
+/*
+ * The parts are in the order in which a request passes through them.  Each is
+ * written by the file of its name, or by those which its comment names, and is
+ * read by all behind it.
+ */
+
 struct ngx_http_kv_router_ctx_s {
     ngx_http_request_t             *request;       /* this is the context of */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
+    ngx_uint_t                      rank_sent;     /* this zone or another set
+                                                      a rank in the request */
 
     ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 
+    /* reset by each scan of another body */
+
     ngx_http_kv_router_body_t       body;
-    ngx_http_kv_router_prompt_t     prompt;
-    uint64_t                       *hashes;        /* prompt.blocks; NULL */
-    uint32_t                        route;         /* of kvr_route.h */
-    uint64_t                       *shadow;        /* hashes of the model's
-                                                      ids, for the echo alone;
-                                                      NULL */
-    uint32_t                        shadow_blocks;
-    uint64_t                       *text_hashes;   /* of the plain text, for
-                                                      estimates; NULL */
-    uint32_t                        text_blocks;
-    uint64_t                        text_bytes;
-    uint64_t                       *keys;          /* the hashes that are
-                                                      looked up: the ids', or
-                                                      the text's; NULL */
-    uint32_t                        nkeys;
-    uint32_t                        prompts;       /* of the body */
-    ngx_str_t                       allowed;       /* ids; data NULL: all */
-    uint32_t                        roles;         /* eligible roles */
-    kvr_form_t                      form;
-    ngx_str_t                       adapter;       /* named by the model */
-    uint64_t                        seed;          /* of the hashes */
-    ngx_str_t                       salt;          /* is in the seed */
-    ngx_http_kv_router_known_t     *known;         /* NULL */
-    kvr_prompt_cut_t                cut;           /* for tokens from Lua */
-    ngx_uint_t                      reports;       /* see kvr_prompt_t */
-    uint32_t                        sequences;     /* for the load: of all
+
+    /*
+     * Reset when the body is searched: token ids from Lua come for the prompt
+     * that was found.
+     */
+
+    struct {
+        ngx_http_kv_router_prompt_t  view;         /* as Lua sees it */
+        kvr_form_t                   form;
+        ngx_str_t                    adapter;      /* named by the model */
+        uint64_t                     seed;         /* of the hashes */
+        ngx_str_t                    salt;         /* is in the seed */
+        kvr_prompt_cut_t             cut;          /* for tokens from Lua */
+        ngx_http_kv_router_known_t  *known;        /* by resume.c; NULL */
+        ngx_str_t                    allowed;      /* ids; data NULL: all */
+        uint32_t                     roles;        /* eligible roles */
+        uint32_t                     prompts;      /* of the body */
+        uint32_t                     sequences;    /* for the load: of all
                                                       prompts */
-    size_t                          others;        /* for the load: tokens of
+        size_t                       others;       /* for the load: tokens of
                                                       all prompts but the
                                                       first */
+        ngx_uint_t                   reports;      /* see kvr_prompt_t */
 
-    ngx_http_kv_router_match_t      match;
-    ngx_http_kv_router_candidate_t *candidates;    /* match.n, and unhealthy
+        unsigned                     guess:1;      /* form is as the body
+                                                      looks */
+        unsigned                     prompted:1;   /* all of this is set */
+    } prompt;
+
+    /*
+     * Also by trust.c (shadow, believed) and by engines.c (rung).  Reset with
+     * the prompt.
+     */
+
+    struct {
+        ngx_http_kv_router_hashes_t  ids;          /* of the prompt's blocks */
+        ngx_http_kv_router_hashes_t  shadow;       /* of the model's ids, for
+                                                      the echo alone */
+        ngx_http_kv_router_hashes_t  text;         /* of the plain text, for
+                                                      estimates */
+        ngx_http_kv_router_hashes_t  lookup;       /* of these, the one that
+                                                      is looked up */
+        uint64_t                     text_bytes;
+        uint32_t                     route;        /* of kvr_route.h */
+        uint32_t                     rung;         /* where the token ids came
+                                                      from */
+        uint32_t                     rung_why;     /* why from nothing better;
+                                                      0: nothing is */
+
+        unsigned                     believed:1;   /* the model's ids are */
+        unsigned                     of_text:1;    /* the lookup is of text */
+    } keys;
+
+    /*
+     * By candidates.c, load.c (chains, best).  Reset by each list of
+     * candidates, which a request that waits has 100 times a second.
+     */
+
+    struct {
+        ngx_http_kv_router_match_t      match;     /* as Lua sees it */
+        ngx_http_kv_router_candidate_t *candidates;  /* match.n, and unhealthy
                                                       ones, for retries */
-    uint32_t                        ncandidates;   /* of both */
-
-    uint64_t                       *chains;        /* of predictions */
-    uint32_t                        nchains;
-    uint32_t                        best;          /* without them */
-    kvr_match_t                    *estimates;     /* of each candidate: what
+        uint32_t                        ncandidates;  /* of both */
+        kvr_match_t                    *estimates; /* of each candidate: what
                                                       was found, in blocks of
-                                                      the keys */
-    uint64_t                        routed_ms;     /* monotonic */
-    uint64_t                        usage_tokens;  /* of the prompt, as the
+                                                      the lookup */
+        uint64_t                       *chains;    /* of predictions */
+        uint32_t                        nchains;
+        uint32_t                        best;      /* without them */
+
+        unsigned                        matched:1; /* with the prompt */
+    } found;
+
+    /* Also by prefill.c and decided.c.  Reset before each reservation. */
+
+    struct {
+        ngx_str_t                       policy;
+        ngx_str_t                       reason;
+        ngx_uint_t                      why;
+        double                          us;        /* spent deciding */
+        ngx_http_kv_router_candidate_t *chosen;
+        ngx_http_kv_router_candidate_t *prefiller; /* the last one; NULL */
+        uint32_t                       *ranked;    /* for retries */
+        uint32_t                        nranked;
+        kvr_reservation_t               reservation;
+        kvr_reservation_t               prefill;   /* elsewhere */
+        uint64_t                        decision;  /* number of the record; 0:
+                                                      none */
+
+        unsigned                        dry:1;     /* nothing is counted */
+        unsigned                        reserved:1;  /* a decision was made */
+    } choice;
+
+    /* Also by attempt.c and prefill.c.  Reset with the choice. */
+
+    struct {
+        ngx_http_kv_router_attempt_t   *attempt;   /* the peer's; NULL */
+        u_char                         *tried;     /* of each candidate */
+        ngx_uint_t                      tries;
+        ngx_uint_t                      stale;     /* connections it met */
+        uint32_t                        rank;      /* sent to the engine;
+                                                      UINT32_MAX: none */
+        kvr_ticket_t                    ticket;    /* while taken */
+        kvr_ticket_t                    prefill_ticket;
+
+        unsigned                        taken:1;   /* an attempt is on */
+        unsigned                        prefilling:1;  /* one to prefill */
+        unsigned                        again:1;   /* at the same worker */
+    } try;
+
+    /* Also by usage.c, load.c and estimate.c.  Reset with the choice. */
+
+    struct {
+        kvr_answer_t                    search;    /* for the usage */
+        ngx_uint_t                      output_tokens;  /* of a stream */
+        int64_t                         cached_tokens;  /* as the engine
+                                                      reported; -1: not
+                                                      reported */
+        uint64_t                        usage_tokens;  /* of the prompt, as the
                                                       engine says; 0: it does
                                                       not */
 
-    kvr_reservation_t               reservation;
-    kvr_reservation_t               prefill;       /* elsewhere */
-    ngx_http_kv_router_candidate_t *chosen;
-    ngx_http_kv_router_candidate_t *prefiller;     /* the last one; NULL */
-    uint32_t                       *ranked;        /* for retries */
-    uint32_t                        nranked;
-    uint32_t                        rank;          /* sent to the engine;
-                                                      UINT32_MAX: none */
-    u_char                         *tried;         /* of each candidate */
-    ngx_uint_t                      tries;
-    ngx_uint_t                      stale;         /* connections it met */
-
-    ngx_http_kv_router_attempt_t   *attempt;       /* the peer's; NULL */
-    kvr_ticket_t                    ticket;        /* while taken */
-    kvr_ticket_t                    prefill_ticket;
-
-    ngx_str_t                       policy;
-    ngx_str_t                       reason;
-    ngx_uint_t                      why;
-    uint32_t                        rung;          /* where the token ids came
-                                                      from */
-    uint32_t                        rung_why;      /* why from nothing better;
-                                                      0: nothing is */
-    double                          us;            /* spent deciding */
-    double                          began_us;      /* when the body had come */
-    double                          waits_us;      /* since when it waits for
-                                                      room; 0: it does not */
-    double                          prefill_us;    /* since when it prefills
-                                                      elsewhere */
-    double                          decided_us;    /* when */
-    double                          first_byte_us; /* when; 0: not yet */
-
-    ngx_uint_t                      output_tokens; /* of a streamed answer */
-
-    kvr_answer_t                    answer;        /* the search in it */
-    int64_t                         cached_tokens; /* as the engine reported;
-                                                      -1: not reported */
-    uint64_t                        decision;      /* number of the record; 0:
-                                                      none */
-
-    unsigned                        taken:1;       /* an attempt is on */
-    unsigned                        prefilling:1;  /* one to prefill */
-    unsigned                        again:1;       /* at the same worker */
-    unsigned                        rank_sent:1;   /* this zone or another set
-                                                      a rank in the request */
-    unsigned                        line_end:1;    /* the last byte of it */
-    unsigned                        prompted:1;    /* prompt, allowed and roles
-                                                      are set */
-    unsigned                        matched:1;     /* match and candidates
-                                                      belong to prompt */
-    unsigned                        dry:1;         /* nothing is counted */
-    unsigned                        guess:1;       /* form is as the body
-                                                      looks */
-    unsigned                        usage_done:1;
-    unsigned                        encoded:1;     /* the answer has a
+        unsigned                        line_end:1;  /* the last byte of it */
+        unsigned                        usage_done:1;
+        unsigned                        encoded:1; /* with a
                                                       Content-Encoding */
-    unsigned                        reserved:1;    /* a decision was made */
-    unsigned                        believed:1;    /* the model's ids are */
-    unsigned                        text:1;        /* the keys are those of the
-                                                      text */
-    unsigned                        begun:1;       /* the estimate knows of the
+        unsigned                        begun:1;   /* the estimate knows of the
                                                       prompt */
+    } answer;
+
+    /* By all of them; monotonic, in microseconds.  0: not yet. */
+
+    struct {
+        double                          began_us;  /* when the body had come */
+        double                          waits_us;  /* since when it waits for
+                                                      room; 0: it does not */
+        double                          decided_us;
+        double                          prefill_us;  /* since when it prefills
+                                                      elsewhere */
+        double                          first_byte_us;
+        uint64_t                        routed_ms; /* as ngx_current_msec */
+    } times;
 };
+
+
+/* the holder which candidate c is */
+static ngx_inline ngx_http_kv_router_holder_t *
+ngx_http_kv_router_holder(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    return &ctx->fleet->holders[ctx->fleet->by_holder[c->holder] - 1];
+}
 
 
 /* now, in microseconds; monotonic */

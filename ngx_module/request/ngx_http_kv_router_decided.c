@@ -30,7 +30,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
 
     sh = ctx->zone->sh;
     tp = ngx_timeofday();
-    ctx->decision = 0;
+    ctx->choice.decision = 0;
 
     if (!kvr_decisions_due(&sh->decisions, tp->sec)) {
         return;
@@ -39,19 +39,21 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     ngx_memzero(&d, offsetof(kvr_decision_t, policy));
 
     d.time_ms = (uint64_t) tp->sec * 1000 + tp->msec;
-    d.prompt_tokens = ctx->match.prompt_tokens;
-    d.prompt_blocks = ctx->match.prompt_blocks;
-    d.best = ctx->best;
-    d.decide_us = (uint32_t) ctx->us;
-    d.why = ctx->why;
-    d.candidates = ctx->match.n;
-    d.policy_len = ngx_http_kv_router_decided_text(d.policy, ctx->policy.data,
-                                                   ctx->policy.len);
-    d.reason_len = ngx_http_kv_router_decided_text(d.reason, ctx->reason.data,
-                                                   ctx->reason.len);
+    d.prompt_tokens = ctx->found.match.prompt_tokens;
+    d.prompt_blocks = ctx->found.match.prompt_blocks;
+    d.best = ctx->found.best;
+    d.decide_us = (uint32_t) ctx->choice.us;
+    d.why = ctx->choice.why;
+    d.candidates = ctx->found.match.n;
+    d.policy_len = ngx_http_kv_router_decided_text(d.policy,
+                                                   ctx->choice.policy.data,
+                                                   ctx->choice.policy.len);
+    d.reason_len = ngx_http_kv_router_decided_text(d.reason,
+                                                   ctx->choice.reason.data,
+                                                   ctx->choice.reason.len);
 
-    model.data = (u_char *) ctx->chosen->model;
-    model.len = ctx->chosen->model_len;
+    model.data = (u_char *) ctx->choice.chosen->model;
+    model.len = ctx->choice.chosen->model_len;
 
     if (model.len == 0) {
         model.data = (u_char *) ctx->zone->params.model;
@@ -69,9 +71,10 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
         holders[i].depth = d.options[i].overlap;
     }
 
-    prompt.hashes = ctx->keys;
-    prompt.n = ctx->keys ? ctx->nkeys : 0;
-    prompt.overlap = ctx->chosen->device - ctx->chosen->predicted;
+    prompt.hashes = ctx->keys.lookup.hash;
+    prompt.n = ctx->keys.lookup.n;
+    prompt.overlap = ctx->choice.chosen->device
+                     - ctx->choice.chosen->predicted;
     prompt.model = d.model;
     prompt.model_len = d.model_len;
     prompt.holders = holders;
@@ -81,7 +84,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     d.prefix = kvr_hot_add(&sh->hot, kvr_router_self(&ctx->zone->router),
                            &prompt);
 
-    ctx->decision = kvr_decisions_add(&sh->decisions, &d);
+    ctx->choice.decision = kvr_decisions_add(&sh->decisions, &d);
 }
 
 
@@ -92,11 +95,13 @@ ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx)
     kvr_decisions_t  *all;
 
     all = &ctx->zone->sh->decisions;
-    d = ctx->decision ? kvr_decisions_open(all, ctx->decision) : NULL;
+    d = ctx->choice.decision ? kvr_decisions_open(all, ctx->choice.decision)
+                             : NULL;
 
     if (d) {
-        d->first_byte_us = (uint32_t) (ctx->first_byte_us - ctx->began_us);
-        kvr_decisions_close(all, ctx->decision);
+        d->first_byte_us = (uint32_t) (ctx->times.first_byte_us
+                                       - ctx->times.began_us);
+        kvr_decisions_close(all, ctx->choice.decision);
     }
 }
 
@@ -110,13 +115,13 @@ ngx_http_kv_router_decided_options(ngx_http_kv_router_ctx_t *ctx,
     uint32_t                               i, k, n;
     const ngx_http_kv_router_candidate_t  *c, *most[KVR_DECISION_OPTIONS];
 
-    most[0] = ctx->chosen;
+    most[0] = ctx->choice.chosen;
     n = 1;
 
-    for (i = 0; i < ctx->match.n; i++) {
-        c = &ctx->candidates[i];
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
 
-        if (c == ctx->chosen
+        if (c == ctx->choice.chosen
             || (n == KVR_DECISION_OPTIONS
                 && c->device <= most[n - 1]->device))
         {

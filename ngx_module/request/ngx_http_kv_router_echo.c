@@ -66,10 +66,11 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_candidate_t  *c;
 
     zone = ctx->zone;
-    c = ctx->chosen;
+    c = ctx->choice.chosen;
 
-    if ((ctx->hashes == NULL && ctx->shadow == NULL)
-        || !ctx->taken || ctx->prefiller || c->role == KVR_ROLE_DECODE
+    if ((ctx->keys.ids.hash == NULL && ctx->keys.shadow.hash == NULL)
+        || !ctx->try.taken || ctx->choice.prefiller
+        || c->role == KVR_ROLE_DECODE
         || ctx->request->headers_out.status != NGX_HTTP_OK)
     {
         /* blocks from another worker's cache prove nothing of this one */
@@ -94,22 +95,22 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     e.worker = worker;
     e.generation = c->generation;
 
-    if (ctx->hashes) {
-        e.route = ctx->route;
+    if (ctx->keys.ids.hash) {
+        e.route = ctx->keys.route;
         e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->params),
-                                       ctx->match.prompt_tokens - 1);
+                                       ctx->found.match.prompt_tokens - 1);
         e.depth = ngx_min(c->device - c->predicted, e.blocks);
 
-        ngx_http_kv_router_echo_keep(zone, &e, ctx->hashes);
+        ngx_http_kv_router_echo_keep(zone, &e, ctx->keys.ids.hash);
     }
 
-    if (ctx->shadow) {
-        e.route = kvr_route(ctx->form, KVR_FROM_MODEL);
-        e.blocks = ctx->shadow_blocks;
-        e.depth = kvr_router_depth(&zone->router, worker, ctx->shadow,
-                                   e.blocks);
+    if (ctx->keys.shadow.hash) {
+        e.route = kvr_route(ctx->prompt.form, KVR_FROM_MODEL);
+        e.blocks = ctx->keys.shadow.n;
+        e.depth = kvr_router_depth(&zone->router, worker,
+                                   ctx->keys.shadow.hash, e.blocks);
 
-        ngx_http_kv_router_echo_keep(zone, &e, ctx->shadow);
+        ngx_http_kv_router_echo_keep(zone, &e, ctx->keys.shadow.hash);
     }
 }
 

@@ -36,8 +36,8 @@ ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t  i;
 
-    for (i = 0; i < ctx->ncandidates; i++) {
-        if (ctx->candidates[i].confidence == KVR_ESTIMATED) {
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        if (ctx->found.candidates[i].confidence == KVR_ESTIMATED) {
             return 1;
         }
     }
@@ -49,20 +49,22 @@ ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
 ngx_int_t
 ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx)
 {
-    char        *text;
-    size_t       len;
-    uint32_t     i;
-    ngx_log_t   *log;
-    kvr_tape_t  *tape;
+    char                        *text;
+    size_t                       len;
+    uint32_t                     i;
+    ngx_log_t                   *log;
+    kvr_tape_t                  *tape;
+    ngx_http_kv_router_match_t  *match;
 
-    if (ctx->hashes || !ctx->prompt.text || ctx->prompts != 1
-        || ctx->prompt.why != NGX_HTTP_KV_ROUTER_NO_TOKENS
+    if (ctx->keys.ids.hash || !ctx->prompt.view.text
+        || ctx->prompt.prompts != 1
+        || ctx->prompt.view.why != NGX_HTTP_KV_ROUTER_NO_TOKENS
         || !ngx_http_kv_router_estimates(ctx))
     {
         return NGX_OK;
     }
 
-    if (ctx->text_blocks == 0) {
+    if (ctx->keys.text.n == 0) {
 
         if (ngx_http_kv_router_body(ctx->request, ctx, 0)
             != NGX_HTTP_KV_ROUTER_BY_POLICY)
@@ -80,43 +82,43 @@ ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx)
             return NGX_ERROR;
         }
 
-        len = kvr_plain_text(tape, ctx->form, text, tape->text_len);
+        len = kvr_plain_text(tape, ctx->prompt.form, text, tape->text_len);
 
-        ctx->text_bytes = len;
-        ctx->text_hashes = ngx_http_kv_router_estimate_hash(ctx, text, len);
-        ctx->text_blocks = ctx->text_hashes ? len / KVR_TEXT_BLOCK : 0;
+        ctx->keys.text_bytes = len;
+        ctx->keys.text.hash = ngx_http_kv_router_estimate_hash(ctx, text, len);
+        ctx->keys.text.n = ctx->keys.text.hash ? len / KVR_TEXT_BLOCK : 0;
 
         ngx_free(text);
 
         ngx_log_debug2(NGX_LOG_DEBUG_HTTP, log, 0,
                        "kv_router text: %uz bytes, %uD blocks", len,
-                       ctx->text_blocks);
+                       ctx->keys.text.n);
     }
 
-    if (ctx->text_blocks == 0) {
+    if (ctx->keys.text.n == 0) {
         return NGX_OK;
     }
 
-    ctx->keys = ctx->text_hashes;
-    ctx->nkeys = ctx->text_blocks;
-    ctx->text = 1;
+    ctx->keys.lookup = ctx->keys.text;
+    ctx->keys.of_text = 1;
 
     /* for the policies the prompt has tokens and blocks of the zone */
 
-    for (i = 0; ctx->candidates[i].confidence != KVR_ESTIMATED; i++) {
+    for (i = 0; ctx->found.candidates[i].confidence != KVR_ESTIMATED; i++) {
         /* void */
     }
 
-    ctx->match.prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->router,
-                                               ctx->candidates[i].holder,
-                                               ctx->text_blocks);
-    ctx->match.prompt_tokens = ctx->match.prompt_blocks
-                               * ctx->match.block_size;
-    ctx->match.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
-    ctx->rung = NGX_HTTP_KV_ROUTER_BY_TEXT;
+    match = &ctx->found.match;
 
-    for (i = 0; i < ctx->ncandidates; i++) {
-        ctx->candidates[i].additional_blocks += ctx->match.prompt_blocks;
+    match->prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->router,
+                                               ctx->found.candidates[i].holder,
+                                               ctx->keys.text.n);
+    match->prompt_tokens = match->prompt_blocks * match->block_size;
+    match->why = NGX_HTTP_KV_ROUTER_BY_POLICY;
+    ctx->keys.rung = NGX_HTTP_KV_ROUTER_BY_TEXT;
+
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        ctx->found.candidates[i].additional_blocks += match->prompt_blocks;
     }
 
     return NGX_OK;
@@ -143,12 +145,13 @@ ngx_http_kv_router_estimate_hash(ngx_http_kv_router_ctx_t *ctx,
         return NULL;
     }
 
-    model.data = (u_char *) ctx->prompt.model;
-    model.len = ctx->prompt.model_len;
+    model.data = (u_char *) ctx->prompt.view.model;
+    model.len = ctx->prompt.view.model_len;
 
-    seed = ctx->seed + kvr_hash_seed((char *) model.data, model.len,
-                                     NGX_HTTP_KV_ROUTER_TEXT_SEED,
-                                     sizeof(NGX_HTTP_KV_ROUTER_TEXT_SEED) - 1);
+    seed = ctx->prompt.seed
+           + kvr_hash_seed((char *) model.data, model.len,
+                           NGX_HTTP_KV_ROUTER_TEXT_SEED,
+                           sizeof(NGX_HTTP_KV_ROUTER_TEXT_SEED) - 1);
 
     kvr_hasher_init(&ngx_http_kv_router_text_hasher, seed);
 
@@ -177,16 +180,16 @@ ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     ngx_http_kv_router_candidate_t  *c;
 
     k = &ctx->zone->router;
-    c = &ctx->candidates[i];
+    c = &ctx->found.candidates[i];
 
-    known = ctx->estimates[i].device;
+    known = ctx->found.estimates[i].device;
 
-    if (ctx->text) {
+    if (ctx->keys.of_text) {
         known = kvr_router_estimate_blocks(k, c->holder, known);
         expected = kvr_router_estimate_blocks(k, c->holder, expected);
 
-        known = ngx_min(known, ctx->match.prompt_blocks);
-        expected = ngx_min(expected, ctx->match.prompt_blocks);
+        known = ngx_min(known, ctx->found.match.prompt_blocks);
+        expected = ngx_min(expected, ctx->found.match.prompt_blocks);
     }
 
     if (kvr_router_estimate_read(k, c->holder, &info) != KVR_OK
@@ -217,13 +220,14 @@ ngx_http_kv_router_estimate_record(ngx_http_kv_router_ctx_t *ctx,
     ngx_memzero(record, sizeof(kvr_routed_record_t));
 
     record->kind = kind;
-    record->holder = ctx->chosen->holder;
-    record->generation = ctx->chosen->generation;
-    record->n = ctx->nkeys;
-    record->text = ctx->text;
-    record->bytes = ctx->text ? ctx->text_bytes : 0;
-    record->tokens = ctx->text ? ctx->usage_tokens : ctx->prompt.tokens;
-    record->routed_ms = ctx->routed_ms;
+    record->holder = ctx->choice.chosen->holder;
+    record->generation = ctx->choice.chosen->generation;
+    record->n = ctx->keys.lookup.n;
+    record->text = ctx->keys.of_text;
+    record->bytes = ctx->keys.of_text ? ctx->keys.text_bytes : 0;
+    record->tokens = ctx->keys.of_text ? ctx->answer.usage_tokens
+                                       : ctx->prompt.view.tokens;
+    record->routed_ms = ctx->times.routed_ms;
 }
 
 
@@ -234,17 +238,18 @@ ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx)
 {
     kvr_routed_record_t  record;
 
-    if (ctx->chosen->confidence != KVR_ESTIMATED || ctx->nkeys == 0
-        || ctx->begun || ctx->form == KVR_FORM_NO_LOAD
+    if (ctx->choice.chosen->confidence != KVR_ESTIMATED
+        || ctx->keys.lookup.n == 0 || ctx->answer.begun
+        || ctx->prompt.form == KVR_FORM_NO_LOAD
         || ctx->request->headers_out.status != NGX_HTTP_OK)
     {
         return;
     }
 
-    ctx->begun = 1;
+    ctx->answer.begun = 1;
 
     ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_BEGIN);
-    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys);
+    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys.lookup.hash);
 }
 
 
@@ -255,22 +260,22 @@ ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
     kvr_match_t          *m;
     kvr_routed_record_t   record;
 
-    if (!ctx->begun) {
+    if (!ctx->answer.begun) {
         return;
     }
 
-    m = &ctx->estimates[ctx->chosen - ctx->candidates];
+    m = &ctx->found.estimates[ctx->choice.chosen - ctx->found.candidates];
 
     ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_ANSWER);
 
     record.hot = m->hot;
     record.visible = m->device;
     record.ghost = m->ghost;
-    record.sibling = ctx->chosen->predicted != 0;
+    record.sibling = ctx->choice.chosen->predicted != 0;
     record.cached = cached;
 
-    if (ctx->usage_tokens) {
-        record.tokens = ctx->usage_tokens;
+    if (ctx->answer.usage_tokens) {
+        record.tokens = ctx->answer.usage_tokens;
     }
 
     ngx_http_kv_router_routed(ctx->zone, &record, NULL);
@@ -282,15 +287,15 @@ ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx)
 {
     kvr_routed_record_t  record;
 
-    if (!ctx->begun) {
+    if (!ctx->answer.begun) {
         return;
     }
 
-    ctx->begun = 0;
+    ctx->answer.begun = 0;
 
     ngx_http_kv_router_estimate_record(ctx, &record, KVR_ROUTED_END);
 
-    record.completion = ctx->output_tokens;
+    record.completion = ctx->answer.output_tokens;
 
-    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys);
+    ngx_http_kv_router_routed(ctx->zone, &record, ctx->keys.lookup.hash);
 }

@@ -50,15 +50,15 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     kvr_router_t                    *k;
     ngx_http_kv_router_candidate_t  *c;
 
-    ctx->chains = NULL;
-    ctx->nchains = 0;
-    ctx->best = ctx->match.best;
+    ctx->found.chains = NULL;
+    ctx->found.nchains = 0;
+    ctx->found.best = ctx->found.match.best;
 
-    if (ctx->keys == NULL) {
+    if (ctx->keys.lookup.hash == NULL) {
         return NGX_OK;
     }
 
-    if (ctx->hashes && ngx_http_kv_router_inflight(ctx) != NGX_OK) {
+    if (ctx->keys.ids.hash && ngx_http_kv_router_inflight(ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -68,35 +68,40 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_OK;
     }
 
-    ctx->chains = ngx_palloc(r->pool, (ctx->nkeys / KVR_PREDICT_STRIDE + 1)
-                                      * sizeof(uint64_t));
-    if (ctx->chains == NULL) {
+    ctx->found.chains = ngx_palloc(r->pool,
+                                   (ctx->keys.lookup.n / KVR_PREDICT_STRIDE
+                                    + 1) * sizeof(uint64_t));
+    if (ctx->found.chains == NULL) {
         return NGX_ERROR;
     }
 
     k = &ctx->zone->router;
-    ctx->nchains = kvr_router_chains(k, ctx->keys, ctx->nkeys, ctx->chains);
+    ctx->found.nchains = kvr_router_chains(k, ctx->keys.lookup.hash,
+                                           ctx->keys.lookup.n,
+                                           ctx->found.chains);
 
-    for (i = 0; i < ctx->match.n; i++) {
-        c = &ctx->candidates[i];
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
 
         /* exact views have nothing of a text */
 
-        if (ctx->text && c->confidence != KVR_ESTIMATED) {
+        if (ctx->keys.of_text && c->confidence != KVR_ESTIMATED) {
             continue;
         }
 
-        from = c->confidence == KVR_ESTIMATED ? ctx->estimates[i].device
+        from = c->confidence == KVR_ESTIMATED ? ctx->found.estimates[i].device
                                               : c->device;
 
-        depth = kvr_router_predicted(k, ctx->chains, ctx->nchains, c->holder,
-                                     c->generation, from, ngx_current_msec);
+        depth = kvr_router_predicted(k, ctx->found.chains, ctx->found.nchains,
+                                     c->holder, c->generation, from,
+                                     ngx_current_msec);
 
         if (c->confidence == KVR_ESTIMATED) {
             ngx_http_kv_router_estimate(ctx, i, depth);
 
-            ctx->best = ngx_max(ctx->best, c->device - c->predicted);
-            ctx->match.best = ngx_max(ctx->match.best, c->device);
+            ctx->found.best = ngx_max(ctx->found.best,
+                                      c->device - c->predicted);
+            ctx->found.match.best = ngx_max(ctx->found.match.best, c->device);
             continue;
         }
 
@@ -120,7 +125,7 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         c->host = ngx_max(c->host, depth);
         c->disk = ngx_max(c->disk, depth);
 
-        ctx->match.best = ngx_max(ctx->match.best, depth);
+        ctx->found.match.best = ngx_max(ctx->found.match.best, depth);
     }
 
     return NGX_OK;
@@ -170,18 +175,18 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         return NGX_OK;
     }
 
-    for (i = 0; i < ctx->match.n; i++) {
-        c = &ctx->candidates[i];
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
         ngx_http_kv_router_depths[c->holder].generation = c->generation;
         ngx_http_kv_router_depths[c->holder].depth = 0;
     }
 
-    kvr_inflight_find(ctx->zone->inflight, ctx->hashes,
-                      ctx->match.prompt_blocks, ngx_http_kv_router_depths,
-                      max);
+    kvr_inflight_find(ctx->zone->inflight, ctx->keys.ids.hash,
+                      ctx->found.match.prompt_blocks,
+                      ngx_http_kv_router_depths, max);
 
-    for (i = 0; i < ctx->match.n; i++) {
-        c = &ctx->candidates[i];
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
         c->in_flight = ngx_http_kv_router_depths[c->holder].depth;
         c->additional_blocks -= c->in_flight;
     }
@@ -195,7 +200,7 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
 uint32_t
 ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
 {
-    return ctx->others / ctx->zone->params.block_size;
+    return ctx->prompt.others / ctx->zone->params.block_size;
 }
 
 
@@ -209,31 +214,33 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     ngx_msec_t                       ms;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (ctx->form == KVR_FORM_NO_LOAD) {
+    if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return;
     }
 
-    c = &ctx->candidates[i];
+    c = &ctx->found.candidates[i];
 
     /* the blocks in flight are prefilled for another request already */
 
     cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
-                     * ctx->match.block_size, ctx->match.prompt_tokens);
+                     * ctx->found.match.block_size,
+                     ctx->found.match.prompt_tokens);
 
-    blocks = ctx->match.prompt_blocks;
+    blocks = ctx->found.match.prompt_blocks;
 
     s->holder = c->holder;
     s->generation = c->generation;
     s->prefilling = 1;
     s->request = 0;
-    s->prefill_tokens = ctx->match.prompt_tokens - cached + ctx->others;
+    s->prefill_tokens = ctx->found.match.prompt_tokens - cached
+                        + ctx->prompt.others;
     s->output_blocks = 0;
-    s->more = (s == &ctx->reservation) ? ctx->sequences - 1 : 0;
+    s->more = (s == &ctx->choice.reservation) ? ctx->prompt.sequences - 1 : 0;
 
-    if (ctx->hashes && ctx->zone->inflight) {
+    if (ctx->keys.ids.hash && ctx->zone->inflight) {
         s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
-                                      c->generation, ctx->hashes, blocks,
-                                      &blocks);
+                                      c->generation, ctx->keys.ids.hash,
+                                      blocks, &blocks);
 
         if (s->request == 0) {
             ngx_http_kv_router_count(ctx->zone->sh, UNSHARED, 1);
@@ -255,18 +262,18 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     if (c->confidence == KVR_ESTIMATED) {
         ms = ms ? ms : NGX_HTTP_KV_ROUTER_PREDICT;
-        from = ctx->estimates[i].device;
+        from = ctx->found.estimates[i].device;
 
-    } else if (ctx->text) {
+    } else if (ctx->keys.of_text) {
         return;
 
     } else if (ms == 0 && ngx_http_kv_router_others(ctx)) {
         ms = NGX_HTTP_KV_ROUTER_PREDICT;
     }
 
-    if (ctx->nchains && ms) {
-        kvr_router_predict(&ctx->zone->router, ctx->chains, ctx->nchains,
-                           c->holder, c->generation, from,
+    if (ctx->found.nchains && ms) {
+        kvr_router_predict(&ctx->zone->router, ctx->found.chains,
+                           ctx->found.nchains, c->holder, c->generation, from,
                            ngx_current_msec + ms);
     }
 }
@@ -292,20 +299,20 @@ ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b)
             break;
         }
 
-        if (p > b->pos ? p[-1] == LF : ctx->line_end) {
-            ctx->output_tokens++;
+        if (p > b->pos ? p[-1] == LF : ctx->answer.line_end) {
+            ctx->answer.output_tokens++;
         }
     }
 
     if (b->pos < b->last) {
-        ctx->line_end = b->last[-1] == LF;
+        ctx->answer.line_end = b->last[-1] == LF;
     }
 
-    blocks = ctx->output_tokens / ctx->match.block_size;
+    blocks = ctx->answer.output_tokens / ctx->found.match.block_size;
 
-    if (blocks > (ngx_uint_t) ctx->reservation.output_blocks) {
-        kvr_load_grow(&ctx->zone->router.load, &ctx->reservation,
-                      blocks - ctx->reservation.output_blocks);
+    if (blocks > (ngx_uint_t) ctx->choice.reservation.output_blocks) {
+        kvr_load_grow(&ctx->zone->router.load, &ctx->choice.reservation,
+                      blocks - ctx->choice.reservation.output_blocks);
     }
 }
 
@@ -320,8 +327,8 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router release: %s, %L blocks streamed",
-                   s == &ctx->prefill ? "the prefill elsewhere"
-                                      : "the request",
+                   s == &ctx->choice.prefill ? "the prefill elsewhere"
+                                             : "the request",
                    s->output_blocks);
 
     if (s->request) {

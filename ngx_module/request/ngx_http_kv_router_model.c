@@ -165,7 +165,7 @@ ngx_http_kv_router_find_adapter(ngx_http_kv_router_ctx_t *ctx,
         return;
     }
 
-    if (kvr_form_has_base_adapter(ctx->form, ctx->fleet->engines)) {
+    if (kvr_form_has_base_adapter(ctx->prompt.form, ctx->fleet->engines)) {
         ngx_http_kv_router_split_model(ctx, model, adapter);
     }
 }
@@ -178,14 +178,14 @@ ngx_http_kv_router_serves(ngx_http_kv_router_ctx_t *ctx,
     ngx_str_t   model;
     ngx_uint_t  loaded;
 
-    model.data = (u_char *) ctx->prompt.model;
-    model.len = ctx->prompt.model_len;
+    model.data = (u_char *) ctx->prompt.view.model;
+    model.len = ctx->prompt.view.model_len;
 
-    loaded = h->lora.len == 0 || ctx->adapter.len == 0
-             || ngx_http_kv_router_has_adapter(h, &ctx->adapter);
+    loaded = h->lora.len == 0 || ctx->prompt.adapter.len == 0
+             || ngx_http_kv_router_has_adapter(h, &ctx->prompt.adapter);
 
-    if (ctx->adapter.len && h->lora.len
-        && ngx_http_kv_router_same(&ctx->adapter, &model))
+    if (ctx->prompt.adapter.len && h->lora.len
+        && ngx_http_kv_router_same(&ctx->prompt.adapter, &model))
     {
         return loaded;
     }

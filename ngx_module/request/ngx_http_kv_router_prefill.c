@@ -23,12 +23,12 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         *err = "the request has no reservation";
         return NGX_ERROR;
     }
 
-    if (i >= ctx->match.n) {
+    if (i >= ctx->found.match.n) {
         *err = "no such candidate";
         return NGX_ERROR;
     }
@@ -42,14 +42,14 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     } while (ngx_http_kv_router_bound_end(ctx) != NGX_OK);
 
     if (rc == NGX_OK) {
-        kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation,
+        kvr_load_prefilled(&ctx->zone->router.load, &ctx->choice.reservation,
                            ngx_current_msec);
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router prefill: at worker \"%*s\", %s",
-                   (size_t) ctx->candidates[i].worker_len,
-                   ctx->candidates[i].worker,
+                   (size_t) ctx->found.candidates[i].worker_len,
+                   ctx->found.candidates[i].worker,
                    rc == NGX_OK ? "reserved" : *err);
 
     return rc;
@@ -65,18 +65,18 @@ ngx_http_kv_router_prefill_begin(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
         return NGX_DECLINED;
     }
 
-    if (ngx_http_kv_router_attempt_ticket(ctx, i, 0, &ctx->prefill_ticket)
+    if (ngx_http_kv_router_attempt_ticket(ctx, i, 0, &ctx->try.prefill_ticket)
         != NGX_OK)
     {
         *err = "it is out";
         return NGX_DECLINED;
     }
 
-    ngx_http_kv_router_charge(ctx, &ctx->prefill, i);
+    ngx_http_kv_router_charge(ctx, &ctx->choice.prefill, i);
 
-    ctx->prefiller = &ctx->candidates[i];
-    ctx->prefilling = 1;
-    ctx->prefill_us = ngx_http_kv_router_now_us();
+    ctx->choice.prefiller = &ctx->found.candidates[i];
+    ctx->try.prefilling = 1;
+    ctx->times.prefill_us = ngx_http_kv_router_now_us();
 
     return NGX_OK;
 }
@@ -90,12 +90,12 @@ ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         *err = "the request has no reservation";
         return NGX_ERROR;
     }
 
-    if (ctx->prefilling && how == NGX_HTTP_KV_ROUTER_DONE) {
+    if (ctx->try.prefilling && how == NGX_HTTP_KV_ROUTER_DONE) {
         ngx_http_kv_router_speed_prefill(ctx);
     }
 
@@ -109,21 +109,21 @@ ngx_http_kv_router_ffi_prefill_ended(ngx_http_request_t *r, void *zone,
 void
 ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t how)
 {
-    ngx_http_kv_router_uncharge(ctx, &ctx->prefill);
+    ngx_http_kv_router_uncharge(ctx, &ctx->choice.prefill);
 
-    if (!ctx->prefilling) {
+    if (!ctx->try.prefilling) {
         return;
     }
 
-    ctx->prefilling = 0;
+    ctx->try.prefilling = 0;
 
     kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_PREFILL],
                       KVR_TIME_PREFILL,
                       (int64_t) (ngx_http_kv_router_now_us()
-                                 - ctx->prefill_us));
+                                 - ctx->times.prefill_us));
 
-    ngx_http_kv_router_attempt_judge(ctx, ctx->prefiller,
-                                     &ctx->prefill_ticket, how, 0);
+    ngx_http_kv_router_attempt_judge(ctx, ctx->choice.prefiller,
+                                     &ctx->try.prefill_ticket, how, 0);
 }
 
 
@@ -135,16 +135,16 @@ ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         *err = "the request has no reservation";
         return NGX_ERROR;
     }
 
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
-    if (ctx->first_byte_us == 0) {
-        kvr_load_prefill_again(&ctx->zone->router.load, &ctx->reservation,
-                               ngx_current_msec);
+    if (ctx->times.first_byte_us == 0) {
+        kvr_load_prefill_again(&ctx->zone->router.load,
+                               &ctx->choice.reservation, ngx_current_msec);
     }
 
     return NGX_OK;

@@ -56,11 +56,13 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     tape = &ctx->body.tape;
 
-    if (ctx->guess) {
-        ctx->form = kvr_prompt_form(tape);
+    if (ctx->prompt.guess) {
+        ctx->prompt.form = kvr_prompt_form(tape);
     }
 
-    switch (kvr_prompt_read(prompt, tape, ctx->form, ctx->fleet->engines)) {
+    switch (kvr_prompt_read(prompt, tape, ctx->prompt.form,
+                            ctx->fleet->engines))
+    {
 
     case KVR_OK:
 
@@ -107,13 +109,13 @@ ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     path = r->uri;
     asks = (r->method & (NGX_HTTP_POST|NGX_HTTP_PUT)) != 0;
-    ctx->guess = 0;
+    ctx->prompt.guess = 0;
 
     if (names->asked) {
         asks = 1;
 
         if (ngx_http_arg(r, (u_char *) "path", 4, &path) != NGX_OK) {
-            ctx->guess = 1;
+            ctx->prompt.guess = 1;
             return KVR_FORM_UNKNOWN;
         }
 
@@ -175,7 +177,7 @@ ngx_http_kv_router_search(ngx_http_request_t *r,
           ? NGX_HTTP_KV_ROUTER_ENCODED
           : ngx_http_kv_router_scan(r, ctx, prompt);
 
-    switch (ctx->form) {
+    switch (ctx->prompt.form) {
 
     case KVR_FORM_NO_LOAD:
         return NGX_HTTP_KV_ROUTER_NO_LOAD;
@@ -222,25 +224,25 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
         lora.len = names->lora_len;
     }
 
-    ngx_str_null(&ctx->adapter);
-    ctx->prompt.model = NULL;
-    ctx->prompt.model_len = 0;
-    ctx->prompt.lora = NULL;
-    ctx->prompt.lora_len = 0;
+    ngx_str_null(&ctx->prompt.adapter);
+    ctx->prompt.view.model = NULL;
+    ctx->prompt.view.model_len = 0;
+    ctx->prompt.view.lora = NULL;
+    ctx->prompt.view.lora_len = 0;
 
     if (model.data) {
 
         if (ngx_http_kv_router_copy_str(r->pool, &model, model.data, model.len)
             != NGX_OK
-            || ngx_http_kv_router_copy_str(r->pool, &ctx->adapter,
+            || ngx_http_kv_router_copy_str(r->pool, &ctx->prompt.adapter,
                                            adapter.data, adapter.len)
                != NGX_OK)
         {
             return NGX_ERROR;
         }
 
-        ctx->prompt.model = (char *) model.data;
-        ctx->prompt.model_len = model.len;
+        ctx->prompt.view.model = (char *) model.data;
+        ctx->prompt.view.model_len = model.len;
     }
 
     if (lora.len) {
@@ -251,33 +253,34 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
             return NGX_ERROR;
         }
 
-        ctx->prompt.lora = (char *) lora.data;
-        ctx->prompt.lora_len = lora.len;
+        ctx->prompt.view.lora = (char *) lora.data;
+        ctx->prompt.view.lora_len = lora.len;
     }
 
     salt = names->salt ? (const char *) names->salt : body->salt.data;
     salt_len = names->salt ? names->salt_len : body->salt.len;
 
-    ctx->seed = kvr_hash_seed(ctx->prompt.lora, ctx->prompt.lora_len, salt,
-                              salt_len);
+    ctx->prompt.seed = kvr_hash_seed(ctx->prompt.view.lora,
+                                     ctx->prompt.view.lora_len, salt,
+                                     salt_len);
 
-    if (ngx_http_kv_router_copy_str(r->pool, &ctx->salt, (u_char *) salt,
-                                    salt_len)
+    if (ngx_http_kv_router_copy_str(r->pool, &ctx->prompt.salt,
+                                    (u_char *) salt, salt_len)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    ctx->cut = body->cut;
-    ctx->reports = body->reports;
-    ctx->sequences = ngx_max(body->sequences, 1);
-    ctx->others = body->others;
-    ctx->prompts = body->prompts;
-    ctx->text_blocks = 0;
+    ctx->prompt.cut = body->cut;
+    ctx->prompt.reports = body->reports;
+    ctx->prompt.sequences = ngx_max(body->sequences, 1);
+    ctx->prompt.others = body->others;
+    ctx->prompt.prompts = body->prompts;
+    ctx->keys.text.n = 0;
 
-    ctx->prompt.form = ctx->form;
-    ctx->prompt.text = body->text;
-    ctx->prompt.unserved = !ngx_http_kv_router_served(ctx);
+    ctx->prompt.view.form = ctx->prompt.form;
+    ctx->prompt.view.text = body->text;
+    ctx->prompt.view.unserved = !ngx_http_kv_router_served(ctx);
 
     return NGX_OK;
 }
@@ -289,15 +292,15 @@ static ngx_int_t
 ngx_http_kv_router_keep_names(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names)
 {
-    ctx->roles = names->roles;
-    ngx_str_null(&ctx->allowed);
+    ctx->prompt.roles = names->roles;
+    ngx_str_null(&ctx->prompt.allowed);
 
     if (names->allowed == NULL) {
         return NGX_OK;
     }
 
-    return ngx_http_kv_router_copy_str(r->pool, &ctx->allowed, names->allowed,
-                                       names->allowed_len);
+    return ngx_http_kv_router_copy_str(r->pool, &ctx->prompt.allowed,
+                                       names->allowed, names->allowed_len);
 }
 
 
@@ -312,12 +315,12 @@ ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
     ngx_http_kv_router_known_t  *known;
 
     contract = kvr_params_contract(&ctx->zone->params);
-    known = ctx->known;
+    known = ctx->prompt.known;
     all = n + (known ? known->blocks * contract.block_size : 0);
     blocks = kvr_contract_blocks(contract, all);
 
     if (blocks == 0) {
-        ctx->prompt.tokens = all;
+        ctx->prompt.view.tokens = all;
         return NGX_OK;
     }
 
@@ -338,10 +341,11 @@ ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
     (void) kvr_contract_hash(contract, &ngx_http_kv_router_hasher, tokens, n,
                              hashes + (known ? known->blocks : 0));
 
-    ctx->hashes = hashes;
-    ctx->prompt.tokens = all;
-    ctx->prompt.blocks = blocks;
-    ctx->prompt.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
+    ctx->keys.ids.hash = hashes;
+    ctx->keys.ids.n = blocks;
+    ctx->prompt.view.tokens = all;
+    ctx->prompt.view.blocks = blocks;
+    ctx->prompt.view.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     if (known) {
         known->done(ctx);
@@ -354,10 +358,11 @@ ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
 void
 ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx)
 {
-    ctx->hashes = NULL;
-    ctx->prompt.tokens = 0;
-    ctx->prompt.blocks = 0;
-    ctx->prompt.why = NGX_HTTP_KV_ROUTER_SHORT;
+    ctx->keys.ids.hash = NULL;
+    ctx->keys.ids.n = 0;
+    ctx->prompt.view.tokens = 0;
+    ctx->prompt.view.blocks = 0;
+    ctx->prompt.view.why = NGX_HTTP_KV_ROUTER_SHORT;
 }
 
 
@@ -377,13 +382,13 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    if (tokens && !ctx->prompted) {
+    if (tokens && !ctx->prompt.prompted) {
         *err = "the body was not searched before its tokens came";
         return NGX_ERROR;
     }
 
-    ctx->prompted = 0;
-    ctx->matched = 0;
+    ctx->prompt.prompted = 0;
+    ctx->found.matched = 0;
     ngx_http_kv_router_prompt_drop(ctx);
 
     if (tokens) {
@@ -391,38 +396,42 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router tokens from lua: %uz", ntokens);
 
-        kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+        kvr_prompt_cut(&ctx->prompt.cut, &tokens, &ntokens);
 
-        ctx->route = kvr_route(ctx->form, KVR_FROM_ENGINE);
-        if (ctx->known && ctx->known->tokens != tokens) {
-            ctx->known = NULL;
+        ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_ENGINE);
+        if (ctx->prompt.known && ctx->prompt.known->tokens != tokens) {
+            ctx->prompt.known = NULL;
         }
 
-        all = ntokens + (ctx->known ? ctx->known->blocks
-                                      * ctx->zone->params.block_size : 0);
+        all = ntokens;
+
+        if (ctx->prompt.known) {
+            all += ctx->prompt.known->blocks * ctx->zone->params.block_size;
+        }
+
         why = all > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                           : NGX_HTTP_KV_ROUTER_BY_POLICY;
 
     } else {
-        ctx->form = ngx_http_kv_router_form(r, ctx, names);
+        ctx->prompt.form = ngx_http_kv_router_form(r, ctx, names);
 
         why = ngx_http_kv_router_search(r, ctx, &body);
-        ctx->route = kvr_route(ctx->form, KVR_FROM_BODY);
-        ctx->shadow = NULL;
-        ctx->known = NULL;
-        ctx->believed = 0;
+        ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_BODY);
+        ctx->keys.shadow.hash = NULL;
+        ctx->prompt.known = NULL;
+        ctx->keys.believed = 0;
         tokens = body.tokens;
         ntokens = body.ntokens;
 
         ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router body: form %s, %s, %uz tokens",
-                       kvr_form_name(ctx->form),
+                       kvr_form_name(ctx->prompt.form),
                        why ? ngx_http_kv_router_why_name(why) : "token ids",
                        ntokens);
 
-        ctx->rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
-                        : NGX_HTTP_KV_ROUTER_BY_IDS;
-        ctx->rung_why = why;
+        ctx->keys.rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                             : NGX_HTTP_KV_ROUTER_BY_IDS;
+        ctx->keys.rung_why = why;
 
         if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
             *err = "no memory";
@@ -435,19 +444,19 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    ctx->prompted = 1;
+    ctx->prompt.prompted = 1;
 
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
-        ctx->prompt.why = why;
+        ctx->prompt.view.why = why;
 
-    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->seed)
+    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->prompt.seed)
                != NGX_OK)
     {
         *err = "no memory";
         return NGX_ERROR;
     }
 
-    *out = ctx->prompt;
+    *out = ctx->prompt.view;
 
     return NGX_OK;
 }

@@ -22,8 +22,10 @@ ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
     uint32_t  k;
 
-    for (k = 0; k < ctx->ncandidates; k++) {
-        if (k != i && ctx->candidates[k].worker == ctx->candidates[i].worker) {
+    for (k = 0; k < ctx->found.ncandidates; k++) {
+        if (k != i && ctx->found.candidates[k].worker
+                      == ctx->found.candidates[i].worker)
+        {
             return 1;
         }
     }
@@ -40,21 +42,21 @@ ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone, uint32_t i,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         return NGX_DECLINED;
     }
 
-    if (i < ctx->match.n) {
-        *rank = ctx->candidates[i].rank;
+    if (i < ctx->found.match.n) {
+        *rank = ctx->found.candidates[i].rank;
 
         return ngx_http_kv_router_ranks(ctx, i) ? NGX_OK : NGX_DECLINED;
     }
 
-    if (ctx->rank == UINT32_MAX) {
+    if (ctx->try.rank == UINT32_MAX) {
         return NGX_DECLINED;
     }
 
-    *rank = ctx->rank;
+    *rank = ctx->try.rank;
     ctx->rank_sent = 1;
 
     return NGX_OK;
@@ -74,11 +76,12 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
     uint32_t              rank;
     ngx_http_upstream_t  *u;
 
-    rank = ctx->chosen->rank;
+    rank = ctx->choice.chosen->rank;
 
-    if (rank == ctx->rank
-        || (ctx->rank == UINT32_MAX
-            && !ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates)))
+    if (rank == ctx->try.rank
+        || (ctx->try.rank == UINT32_MAX
+            && !ngx_http_kv_router_ranks(ctx, ctx->choice.chosen
+                                              - ctx->found.candidates)))
     {
         return NGX_OK;
     }
@@ -87,7 +90,7 @@ ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    ctx->rank = rank;
+    ctx->try.rank = rank;
     ctx->rank_sent = 1;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,

@@ -55,15 +55,15 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 static void
 ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
-    ngx_http_kv_router_charge(ctx, &ctx->reservation, i);
+    ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
+    ngx_http_kv_router_charge(ctx, &ctx->choice.reservation, i);
 
-    ctx->chosen = &ctx->candidates[i];
+    ctx->choice.chosen = &ctx->found.candidates[i];
 
-    if (ctx->reports
+    if (ctx->prompt.reports
         && kvr_router_mark(&ctx->zone->router,
-                           kvr_router_holder_worker(&ctx->zone->router,
-                                                    ctx->chosen->holder),
+                           kvr_router_holder_worker(
+                               &ctx->zone->router, ctx->choice.chosen->holder),
                            KVR_WORKER_REPORTS, 0)
            == KVR_BUSY)
     {
@@ -72,8 +72,8 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
                                 "the zone is busy, so the view of worker "
                                 "\"%*s\" is not marked as an upper bound, "
                                 "though this request asks for full reports",
-                                (size_t) ctx->chosen->worker_len,
-                                ctx->chosen->worker);
+                                (size_t) ctx->choice.chosen->worker_len,
+                                ctx->choice.chosen->worker);
     }
 
     /* if a worker fails, all its ranks fail: none of them is tried again */
@@ -87,9 +87,9 @@ ngx_http_kv_router_mark_tried(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t tried)
 {
     uint32_t  k;
 
-    for (k = 0; k < ctx->ncandidates; k++) {
-        if (ctx->candidates[k].worker == ctx->chosen->worker) {
-            ctx->tried[k] = tried;
+    for (k = 0; k < ctx->found.ncandidates; k++) {
+        if (ctx->found.candidates[k].worker == ctx->choice.chosen->worker) {
+            ctx->try.tried[k] = tried;
         }
     }
 }
@@ -110,7 +110,7 @@ ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
         ngx_http_kv_router_bound_begin(ctx);
 
-        if (ctx->reservation.holder == KVR_HOLDER_NONE
+        if (ctx->choice.reservation.holder == KVR_HOLDER_NONE
             && ngx_http_kv_router_zone_full(ctx))
         {
             chosen = UINT32_MAX;
@@ -129,7 +129,7 @@ ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
             return chosen;
         }
 
-        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+        ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
         ngx_http_kv_router_mark_tried(ctx, 0);
     }
 }
@@ -139,41 +139,43 @@ int
 ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **err)
 {
-    size_t                       n;
-    uint32_t                     i, k, chosen;
-    ngx_http_kv_router_ctx_t    *ctx;
-    ngx_http_kv_router_shctx_t  *sh;
+    size_t                           n;
+    u_char                          *p;
+    uint32_t                         i, k, chosen;
+    ngx_http_kv_router_ctx_t        *ctx;
+    ngx_http_kv_router_shctx_t      *sh;
+    ngx_http_kv_router_candidate_t  *c;
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->matched) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->found.matched) {
         *err = "there was no match for this request";
         return NGX_ERROR;
     }
 
-    if (ctx->dry) {
+    if (ctx->choice.dry) {
         *err = "the match is only to be explained";
         return NGX_ERROR;
     }
 
     i = choice->norder ? choice->order[0] : UINT32_MAX;
 
-    if (i >= ctx->match.n) {
+    if (i >= ctx->found.match.n) {
         *err = "no such candidate";
         return NGX_ERROR;
     }
 
-    ctx->tried = ngx_pcalloc(r->pool, ctx->ncandidates);
-    ctx->ranked = NULL;
-    ctx->nranked = 0;
-    ctx->rank = UINT32_MAX;
+    ctx->try.tried = ngx_pcalloc(r->pool, ctx->found.ncandidates);
+    ctx->choice.ranked = NULL;
+    ctx->choice.nranked = 0;
+    ctx->try.rank = UINT32_MAX;
 
-    if (ctx->tried == NULL
-        || ngx_http_kv_router_copy_str(r->pool, &ctx->policy, choice->policy,
-                                       choice->policy_len)
+    if (ctx->try.tried == NULL
+        || ngx_http_kv_router_copy_str(r->pool, &ctx->choice.policy,
+                                       choice->policy, choice->policy_len)
            != NGX_OK
-        || ngx_http_kv_router_copy_str(r->pool, &ctx->reason, choice->reason,
-                                       choice->reason_len)
+        || ngx_http_kv_router_copy_str(r->pool, &ctx->choice.reason,
+                                       choice->reason, choice->reason_len)
            != NGX_OK)
     {
         *err = "no memory";
@@ -181,63 +183,67 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     }
 
     if (choice->norder > 1) {
-        n = ngx_min(choice->norder - 1, ctx->match.n);
+        n = ngx_min(choice->norder - 1, ctx->found.match.n);
 
-        ctx->ranked = ngx_palloc(r->pool, n * sizeof(uint32_t));
-        if (ctx->ranked == NULL) {
+        ctx->choice.ranked = ngx_palloc(r->pool, n * sizeof(uint32_t));
+        if (ctx->choice.ranked == NULL) {
             *err = "no memory";
             return NGX_ERROR;
         }
 
-        ngx_memcpy(ctx->ranked, &choice->order[1], n * sizeof(uint32_t));
-        ctx->nranked = n;
+        ngx_memcpy(ctx->choice.ranked, &choice->order[1],
+                   n * sizeof(uint32_t));
+        ctx->choice.nranked = n;
     }
 
     /* the reason may be sent in a header: control characters become spaces */
 
-    for (n = 0; n < ctx->reason.len; n++) {
-        if (ctx->reason.data[n] < 0x20 || ctx->reason.data[n] == 0x7f) {
-            ctx->reason.data[n] = ' ';
+    p = ctx->choice.reason.data;
+
+    for (n = 0; n < ctx->choice.reason.len; n++) {
+        if (p[n] < 0x20 || p[n] == 0x7f) {
+            p[n] = ' ';
         }
     }
 
     /* a worker that only prefills must not get a retry of a decode request */
 
-    for (k = 0; k < ctx->ncandidates; k++) {
-        ctx->tried[k] = ctx->candidates[k].role == KVR_ROLE_PREFILL
-                        && ctx->candidates[i].role != KVR_ROLE_PREFILL;
+    c = ctx->found.candidates;
+
+    for (k = 0; k < ctx->found.ncandidates; k++) {
+        ctx->try.tried[k] = c[k].role == KVR_ROLE_PREFILL
+                            && c[i].role != KVR_ROLE_PREFILL;
     }
 
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
-    ctx->prefiller = NULL;
-    ctx->why = choice->why;
+    ctx->choice.prefiller = NULL;
+    ctx->choice.why = choice->why;
 
     ngx_log_debug7(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router policy \"%V\" chose worker \"%*s\" rank %uD "
                    "because of %s: \"%V\", %uD others ranked",
-                   &ctx->policy, (size_t) ctx->candidates[i].worker_len,
-                   ctx->candidates[i].worker, ctx->candidates[i].rank,
-                   ngx_http_kv_router_why_name(choice->why), &ctx->reason,
-                   ctx->nranked);
+                   &ctx->choice.policy, (size_t) c[i].worker_len, c[i].worker,
+                   c[i].rank, ngx_http_kv_router_why_name(choice->why),
+                   &ctx->choice.reason, ctx->choice.nranked);
 
-    ctx->us = choice->us;
-    ctx->decided_us = ngx_http_kv_router_now_us();
-    ctx->first_byte_us = 0;
-    ctx->output_tokens = 0;
-    ctx->line_end = 0;
-    ctx->cached_tokens = -1;
-    ctx->usage_done = 0;
-    ctx->usage_tokens = 0;
-    ctx->routed_ms = ngx_current_msec;
-    ctx->encoded = 0;
-    kvr_answer_init(&ctx->answer, ctx->form);
+    ctx->choice.us = choice->us;
+    ctx->times.decided_us = ngx_http_kv_router_now_us();
+    ctx->times.first_byte_us = 0;
+    ctx->answer.output_tokens = 0;
+    ctx->answer.line_end = 0;
+    ctx->answer.cached_tokens = -1;
+    ctx->answer.usage_done = 0;
+    ctx->answer.usage_tokens = 0;
+    ctx->times.routed_ms = ngx_current_msec;
+    ctx->answer.encoded = 0;
+    kvr_answer_init(&ctx->answer.search, ctx->prompt.form);
 
-    ctx->tries = 0;
-    ctx->stale = 0;
-    ctx->again = 0;
+    ctx->try.tries = 0;
+    ctx->try.stale = 0;
+    ctx->try.again = 0;
 
-    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
     chosen = ngx_http_kv_router_admit(ctx, i);
 
     if (chosen == UINT32_MAX) {
@@ -246,28 +252,31 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
                        "kv_router reservation: no worker has room");
 
         ngx_http_kv_router_attempt_drop(ctx);
-        ctx->reserved = 0;
+        ctx->choice.reserved = 0;
 
         *err = "all workers have their max_active requests by now";
         return NGX_BUSY;
     }
 
-    ctx->reserved = 1;
+    ctx->choice.reserved = 1;
 
     if (ctx->rank_sent
-        || ngx_http_kv_router_ranks(ctx, ctx->chosen - ctx->candidates))
+        || ngx_http_kv_router_ranks(ctx, ctx->choice.chosen
+                                         - ctx->found.candidates))
     {
-        ctx->rank = ctx->chosen->rank;
+        ctx->try.rank = ctx->choice.chosen->rank;
     }
 
     sh = ctx->zone->sh;
 
     ngx_http_kv_router_count(sh, REQUESTS, 1);
-    (void) ngx_atomic_fetch_add(&sh->by_rung[ctx->rung], 1);
-    ngx_http_kv_router_count(sh, PROMPT_BLOCKS, ctx->match.prompt_blocks);
+    (void) ngx_atomic_fetch_add(&sh->by_rung[ctx->keys.rung], 1);
+    ngx_http_kv_router_count(sh, PROMPT_BLOCKS,
+                             ctx->found.match.prompt_blocks);
     ngx_http_kv_router_count(sh, OVERLAP_BLOCKS,
-                             ctx->chosen->device - ctx->chosen->predicted);
-    ngx_http_kv_router_count(sh, BEST_BLOCKS, ctx->best);
+                             ctx->choice.chosen->device
+                             - ctx->choice.chosen->predicted);
+    ngx_http_kv_router_count(sh, BEST_BLOCKS, ctx->found.best);
     kvr_histogram_add(&sh->times[KVR_TIME_DECIDE], KVR_TIME_DECIDE,
                       (int64_t) choice->us);
     ngx_http_kv_router_count_reason(ctx);
@@ -316,7 +325,8 @@ ngx_http_kv_router_ffi_reserved(ngx_http_request_t *r, void *zone)
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    return ctx && ctx->zone == zone && ctx->reserved ? NGX_OK : NGX_DECLINED;
+    return ctx && ctx->zone == zone && ctx->choice.reserved ? NGX_OK
+                                                            : NGX_DECLINED;
 }
 
 
@@ -334,10 +344,10 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
     uint32_t                         i, k, best;
     ngx_http_kv_router_candidate_t  *c;
 
-    for (k = 0; k < ctx->nranked; k++) {
-        i = ctx->ranked[k];
+    for (k = 0; k < ctx->choice.nranked; k++) {
+        i = ctx->choice.ranked[k];
 
-        if (i < ctx->match.n && !ctx->tried[i]
+        if (i < ctx->found.match.n && !ctx->try.tried[i]
             && ngx_http_kv_router_attempt_usable(ctx, i, anyhow)
             && !ngx_http_kv_router_worker_full(ctx, i))
         {
@@ -347,11 +357,11 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
 
     best = UINT32_MAX;
 
-    for (i = 0; i < ctx->ncandidates; i++) {
+    for (i = 0; i < ctx->found.ncandidates; i++) {
 
-        c = &ctx->candidates[i];
+        c = &ctx->found.candidates[i];
 
-        if (ctx->tried[i]
+        if (ctx->try.tried[i]
             || !ngx_http_kv_router_attempt_usable(ctx, i, anyhow)
             || ngx_http_kv_router_worker_full(ctx, i))
         {
@@ -359,10 +369,10 @@ ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t anyhow)
         }
 
         if (best == UINT32_MAX
-            || c->device > ctx->candidates[best].device
-            || (c->device == ctx->candidates[best].device
+            || c->device > ctx->found.candidates[best].device
+            || (c->device == ctx->found.candidates[best].device
                 && c->active_requests
-                   < ctx->candidates[best].active_requests))
+                   < ctx->found.candidates[best].active_requests))
         {
             best = i;
         }
@@ -390,7 +400,7 @@ ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
     next = i;
 
-    for (n = 0; n <= ctx->ncandidates; n++) {
+    for (n = 0; n <= ctx->found.ncandidates; n++) {
 
         if (next == UINT32_MAX) {
             next = ngx_http_kv_router_best_left(ctx, 0);
@@ -435,7 +445,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         *err = "the request was not routed in its access phase: write "
                "access_by_lua_block { router:access() } into its location";
         return NGX_DECLINED;
@@ -447,19 +457,19 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
      * the next candidate.
      */
 
-    if (ctx->again) {
-        ctx->again = 0;
+    if (ctx->try.again) {
+        ctx->try.again = 0;
 
         ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router retry: the same worker, whose connection "
                        "was closed");
 
-        i = ctx->chosen - ctx->candidates;
+        i = ctx->choice.chosen - ctx->found.candidates;
 
         (void) ngx_http_kv_router_attempt_take(ctx, i, 1);
         ngx_http_kv_router_go(ctx, i);
 
-    } else if (ctx->tries) {
+    } else if (ctx->try.tries) {
 
         ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                        "kv_router retry: the next worker");
@@ -471,7 +481,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
                            "kv_router retry: no worker is left");
 
         } else {
-            ctx->why = NGX_HTTP_KV_ROUTER_RETRY;
+            ctx->choice.why = NGX_HTTP_KV_ROUTER_RETRY;
 
             ngx_http_kv_router_count(ctx->zone->sh, RETRIES, 1);
             (void) ngx_atomic_fetch_add(
@@ -497,9 +507,9 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
         return NGX_DECLINED;
     }
 
-    ctx->tries++;
+    ctx->try.tries++;
 
-    h = &ctx->fleet->holders[ctx->fleet->by_holder[ctx->chosen->holder] - 1];
+    h = ngx_http_kv_router_holder(ctx, ctx->choice.chosen);
 
     *host = (char *) h->host.data;
     *host_len = h->host.len;
@@ -507,8 +517,8 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
 
     n = 0;
 
-    for (i = 0; i < ctx->ncandidates; i++) {
-        n += !ctx->tried[i];
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        n += !ctx->try.tried[i];
     }
 
     *left = n;
@@ -516,7 +526,7 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
     ngx_log_debug5(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router peer: worker \"%V\" rank %uD at \"%V\", "
                    "try %ui, %uD candidates left",
-                   &h->id, h->rank, &h->address, ctx->tries, n);
+                   &h->id, h->rank, &h->address, ctx->try.tries, n);
 
     return NGX_OK;
 }
@@ -532,19 +542,20 @@ ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->reserved) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
         return NGX_DECLINED;
     }
 
-    out->holder = ctx->chosen->holder;
-    out->rank = ctx->chosen->rank;
-    out->tries = ctx->tries;
+    out->holder = ctx->choice.chosen->holder;
+    out->rank = ctx->choice.chosen->rank;
+    out->tries = ctx->try.tries;
     out->status = r->err_status ? r->err_status : r->headers_out.status;
-    out->first_byte_us = ctx->first_byte_us ? ctx->first_byte_us
-                                              - ctx->decided_us : -1;
-    out->total_us = ngx_http_kv_router_now_us() - ctx->decided_us;
-    out->worker_len = ctx->chosen->worker_len;
-    out->worker = ctx->chosen->worker;
+    out->first_byte_us = ctx->times.first_byte_us
+                         ? ctx->times.first_byte_us - ctx->times.decided_us
+                         : -1;
+    out->total_us = ngx_http_kv_router_now_us() - ctx->times.decided_us;
+    out->worker_len = ctx->choice.chosen->worker_len;
+    out->worker = ctx->choice.chosen->worker;
 
     return NGX_OK;
 }
@@ -562,17 +573,17 @@ ngx_http_kv_router_header_filter(ngx_http_request_t *r)
 
     ctx = (r == r->main) ? ngx_http_kv_router_get_ctx(r) : NULL;
 
-    if (ctx && ctx->reserved && ctx->tries && !ctx->taken) {
-        ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    if (ctx && ctx->choice.reserved && ctx->try.tries && !ctx->try.taken) {
+        ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
     }
 
     /* later, nginx's own gzip filter sets the header, too */
 
-    if (ctx && ctx->reserved && r->headers_out.content_encoding
+    if (ctx && ctx->choice.reserved && r->headers_out.content_encoding
         && r->headers_out.content_encoding->value.len)
     {
-        ctx->encoded = 1;
+        ctx->answer.encoded = 1;
     }
 
     return ngx_http_next_header_filter(r);
@@ -595,7 +606,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     ctx = in && r == r->main && r->upstream ? ngx_http_kv_router_get_ctx(r)
                                             : NULL;
 
-    if (ctx == NULL || !ctx->reserved) {
+    if (ctx == NULL || !ctx->choice.reserved) {
         return ngx_http_next_body_filter(r, in);
     }
 
@@ -608,12 +619,13 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     for (cl = in; cl; cl = cl->next) {
 
-        if (ctx->first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
-            ctx->first_byte_us = ngx_http_kv_router_now_us();
+        if (ctx->times.first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
+            ctx->times.first_byte_us = ngx_http_kv_router_now_us();
 
             ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                            "kv_router first byte, %uL us after the decision",
-                           (uint64_t) (ctx->first_byte_us - ctx->decided_us));
+                           (uint64_t) (ctx->times.first_byte_us
+                                       - ctx->times.decided_us));
 
             ngx_http_kv_router_decided_first_byte(ctx);
 
@@ -628,8 +640,8 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
                                                  NGX_HTTP_KV_ROUTER_DONE);
             }
 
-            kvr_load_prefilled(&ctx->zone->router.load, &ctx->reservation,
-                               ngx_current_msec);
+            kvr_load_prefilled(&ctx->zone->router.load,
+                               &ctx->choice.reservation, ngx_current_msec);
             ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
         }
 
@@ -640,7 +652,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         ngx_http_kv_router_usage(r, ctx, cl->buf);
 
         if (cl->buf->last_buf) {
-            ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+            ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
             ngx_http_kv_router_estimate_end(ctx);
         }
     }
@@ -656,7 +668,7 @@ ngx_http_kv_router_route_release(ngx_http_kv_router_ctx_t *ctx)
 {
     ngx_http_kv_router_attempt_past(ctx);
     ngx_http_kv_router_attempt_forget(ctx);
-    ngx_http_kv_router_uncharge(ctx, &ctx->reservation);
+    ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
     ngx_http_kv_router_estimate_end(ctx);
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
     ngx_http_kv_router_waited(ctx);

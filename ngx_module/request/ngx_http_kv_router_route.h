@@ -190,8 +190,8 @@ ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
 ngx_int_t ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx);
 
 /*
- * estimate: candidate i, which is without events, has ctx->estimates[i] of the
- * keys, and is expected to have so many
+ * estimate: candidate i, which is without events, has ctx->found.estimates[i]
+ * of the keys, and is expected to have so many
  */
 void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     uint32_t expected);

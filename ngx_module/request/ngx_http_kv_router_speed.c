@@ -33,23 +33,26 @@ ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx)
 {
     if (r->headers_out.status != NGX_HTTP_OK || r->upstream->buffering
-        || ctx->form == KVR_FORM_RESPONSES || ctx->prefiller
-        || ctx->tries != 1)
+        || ctx->prompt.form == KVR_FORM_RESPONSES || ctx->choice.prefiller
+        || ctx->try.tries != 1)
     {
         return;
     }
 
-    ngx_http_kv_router_speed_sample(ctx, ctx->chosen, &ctx->reservation,
-                                    ctx->first_byte_us - ctx->decided_us);
+    ngx_http_kv_router_speed_sample(ctx, ctx->choice.chosen,
+                                    &ctx->choice.reservation,
+                                    ctx->times.first_byte_us
+                                    - ctx->times.decided_us);
 }
 
 
 void
 ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx)
 {
-    ngx_http_kv_router_speed_sample(ctx, ctx->prefiller, &ctx->prefill,
+    ngx_http_kv_router_speed_sample(ctx, ctx->choice.prefiller,
+                                    &ctx->choice.prefill,
                                     ngx_http_kv_router_now_us()
-                                    - ctx->prefill_us);
+                                    - ctx->times.prefill_us);
 }
 
 
@@ -65,7 +68,9 @@ ngx_http_kv_router_speed_sample(ngx_http_kv_router_ctx_t *ctx,
 {
     uint64_t  tokens;
 
-    if (ctx->match.prompt_tokens == 0 || ctx->text || ctx->others) {
+    if (ctx->found.match.prompt_tokens == 0 || ctx->keys.of_text
+        || ctx->prompt.others)
+    {
         return;
     }
 

@@ -20,7 +20,8 @@ ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx)
 
     last = word + KVR_TALLY_LEN;
 
-    p = ngx_slprintf(word, last, "%V\n%V", &ctx->policy, &ctx->reason);
+    p = ngx_slprintf(word, last, "%V\n%V", &ctx->choice.policy,
+                     &ctx->choice.reason);
 
     kvr_tally_add(&ctx->zone->sh->reasons, (char *) word, p - word);
 }
@@ -43,8 +44,8 @@ ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone)
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx && ctx->zone == zone && ctx->waits_us == 0) {
-        ctx->waits_us = ngx_http_kv_router_now_us();
+    if (ctx && ctx->zone == zone && ctx->times.waits_us == 0) {
+        ctx->times.waits_us = ngx_http_kv_router_now_us();
         kvr_load_wait(&ctx->zone->router.load, 1);
     }
 }
@@ -66,15 +67,15 @@ ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone)
 void
 ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx)
 {
-    if (ctx->waits_us == 0) {
+    if (ctx->times.waits_us == 0) {
         return;
     }
 
     kvr_load_wait(&ctx->zone->router.load, -1);
     kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_WAIT], KVR_TIME_WAIT,
                       (int64_t) (ngx_http_kv_router_now_us()
-                                 - ctx->waits_us));
-    ctx->waits_us = 0;
+                                 - ctx->times.waits_us));
+    ctx->times.waits_us = 0;
 }
 
 
@@ -83,17 +84,18 @@ ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx)
 void
 ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
 {
+    int64_t              first_byte;
     uint32_t             worker;
     ngx_uint_t           status;
     ngx_http_request_t  *r;
 
-    if (!ctx->reserved || ctx->dry || ctx->tries == 0) {
+    if (!ctx->choice.reserved || ctx->choice.dry || ctx->try.tries == 0) {
         return;
     }
 
     r = ctx->request;
     worker = kvr_router_holder_worker(&ctx->zone->router,
-                                      ctx->chosen->holder);
+                                      ctx->choice.chosen->holder);
 
     if (worker >= ctx->zone->sh->nworkers) {
         return;                         /* the worker was taken out */
@@ -105,16 +107,18 @@ ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
         ngx_http_kv_router_count(ctx->zone->sh, FAILED, 1);
     }
 
-    if (ctx->first_byte_us) {
+    first_byte = -1;
+
+    if (ctx->times.first_byte_us) {
+        first_byte = (int64_t) (ctx->times.first_byte_us
+                                - ctx->times.began_us);
         kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_FIRST_BYTE],
-                          KVR_TIME_FIRST_BYTE,
-                          (int64_t) (ctx->first_byte_us - ctx->began_us));
+                          KVR_TIME_FIRST_BYTE, first_byte);
     }
 
-    kvr_served_add(&ctx->zone->sh->served[worker], ctx->chosen->generation,
-                   r->header_sent ? status : 0,
-                   ctx->first_byte_us
-                   ? (int64_t) (ctx->first_byte_us - ctx->began_us) : -1);
+    kvr_served_add(&ctx->zone->sh->served[worker],
+                   ctx->choice.chosen->generation,
+                   r->header_sent ? status : 0, first_byte);
 }
 
 

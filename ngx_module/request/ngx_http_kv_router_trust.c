@@ -50,23 +50,23 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
 
     if (always) {
         if (ctx && ctx->zone == zone) {
-            ctx->believed = 1;
+            ctx->keys.believed = 1;
         }
 
         return NGX_HTTP_KV_ROUTER_TRUST_BELIEVED;
     }
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->matched) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->found.matched) {
         return NGX_HTTP_KV_ROUTER_TRUST_NONE;
     }
 
-    route = kvr_route(ctx->form, KVR_FROM_MODEL);
+    route = kvr_route(ctx->prompt.form, KVR_FROM_MODEL);
     proven = 0;
     mismatch = 0;
     exact = 0;
 
-    for (i = 0; i < ctx->match.n; i++) {
-        c = &ctx->candidates[i];
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
         worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
 
         if (worker >= ctx->zone->sh->nworkers) {
@@ -86,9 +86,9 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
                    "candidates, %ui are in mismatch, %ui are exact",
                    kvr_route_name(route), proven, mismatch, exact);
 
-    ctx->believed = proven > mismatch;
+    ctx->keys.believed = proven > mismatch;
 
-    if (ctx->believed) {
+    if (ctx->keys.believed) {
         return NGX_HTTP_KV_ROUTER_TRUST_BELIEVED;
     }
 
@@ -113,11 +113,11 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->zone != zone || !ctx->prompted) {
+    if (ctx == NULL || ctx->zone != zone || !ctx->prompt.prompted) {
         return NGX_ERROR;
     }
 
-    kvr_prompt_cut(&ctx->cut, &tokens, &ntokens);
+    kvr_prompt_cut(&ctx->prompt.cut, &tokens, &ntokens);
 
     ngx_http_kv_router_count(ctx->zone->sh, SHADOWS, 1);
 
@@ -141,13 +141,13 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    kvr_hasher_init(&ngx_http_kv_router_trust_hasher, ctx->seed);
+    kvr_hasher_init(&ngx_http_kv_router_trust_hasher, ctx->prompt.seed);
 
     (void) kvr_contract_hash(contract, &ngx_http_kv_router_trust_hasher,
                              tokens, ntokens - 1, hashes);
 
-    ctx->shadow = hashes;
-    ctx->shadow_blocks = blocks;
+    ctx->keys.shadow.hash = hashes;
+    ctx->keys.shadow.n = blocks;
 
     return NGX_OK;
 }

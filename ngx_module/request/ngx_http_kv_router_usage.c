@@ -35,23 +35,23 @@ void
 ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     ngx_buf_t *b)
 {
-    if (r->headers_out.status != NGX_HTTP_OK || ctx->prefiller
-        || ctx->chosen->role == KVR_ROLE_DECODE || ctx->usage_done
-        || ctx->encoded)
+    if (r->headers_out.status != NGX_HTTP_OK || ctx->choice.prefiller
+        || ctx->choice.chosen->role == KVR_ROLE_DECODE
+        || ctx->answer.usage_done || ctx->answer.encoded)
     {
         /* blocks from another worker's cache are no hits of this worker */
         return;
     }
 
     if (ngx_buf_in_memory(b)) {
-        kvr_answer_add(&ctx->answer, b->pos, b->last - b->pos);
+        kvr_answer_add(&ctx->answer.search, b->pos, b->last - b->pos);
 
     } else if (ngx_buf_size(b) > 0) {
-        kvr_answer_gap(&ctx->answer);
+        kvr_answer_gap(&ctx->answer.search);
     }
 
     if (b->last_buf) {
-        ctx->usage_done = 1;
+        ctx->answer.usage_done = 1;
         ngx_http_kv_router_usage_reported(ctx);
     }
 }
@@ -66,33 +66,34 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
     kvr_usage_t                      a;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (!kvr_answer_usage(&ctx->answer, &usage)) {
+    if (!kvr_answer_usage(&ctx->answer.search, &usage)) {
         return;
     }
 
-    ctx->usage_tokens = ctx->others ? 0 : usage.prompt_tokens;
-    ctx->output_tokens = ngx_max(ctx->output_tokens, usage.completion_tokens);
+    ctx->answer.usage_tokens = ctx->prompt.others ? 0 : usage.prompt_tokens;
+    ctx->answer.output_tokens = ngx_max(ctx->answer.output_tokens,
+                                        usage.completion_tokens);
 
     if (!usage.has_cached) {
         return;
     }
 
-    ctx->cached_tokens = usage.cached_tokens;
+    ctx->answer.cached_tokens = usage.cached_tokens;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router usage: the engine had %uL of %uL tokens cached, "
                    "%uD of %uD blocks were known", usage.cached_tokens,
-                   usage.prompt_tokens, ctx->chosen->device,
-                   ctx->match.prompt_blocks);
+                   usage.prompt_tokens, ctx->choice.chosen->device,
+                   ctx->found.match.prompt_blocks);
 
     /* several prompts have one usage: their sum */
 
-    if (ctx->match.prompt_blocks == 0 || ctx->others) {
+    if (ctx->found.match.prompt_blocks == 0 || ctx->prompt.others) {
         return;
     }
 
     k = &ctx->zone->router;
-    c = ctx->chosen;
+    c = ctx->choice.chosen;
 
     worker = kvr_router_holder_worker(k, c->holder);
 
@@ -113,16 +114,16 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
 
     a.requests = 1;
     a.prompt_tokens = usage.prompt_tokens;
-    a.predicted_tokens = (uint64_t) known * ctx->match.block_size;
-    a.best_tokens = (uint64_t) ngx_max(ctx->best, known)
-                    * ctx->match.block_size;
+    a.predicted_tokens = (uint64_t) known * ctx->found.match.block_size;
+    a.best_tokens = (uint64_t) ngx_max(ctx->found.best, known)
+                    * ctx->found.match.block_size;
     a.cached_tokens = usage.cached_tokens;
 
     kvr_usage_add(&ctx->zone->sh->trust[worker], c->generation, &a);
 
     ngx_http_kv_router_usage_judge(ctx, worker, known,
                                    usage.cached_tokens
-                                   / ctx->match.block_size);
+                                   / ctx->found.match.block_size);
 
     ngx_http_kv_router_estimate_answer(ctx, usage.cached_tokens);
 }
@@ -151,7 +152,7 @@ ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx, uint32_t worker,
                               : NGX_HTTP_KV_ROUTER_USAGE_LESS;
 
     e.worker = worker;
-    e.generation = ctx->chosen->generation;
+    e.generation = ctx->choice.chosen->generation;
     e.epoch = kvr_load64(&w->stream.epoch);
     e.route = KVR_ROUTE_CACHED;
     e.depth = (uint32_t) ngx_min(cached, known);

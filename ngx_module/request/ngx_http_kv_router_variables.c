@@ -126,21 +126,24 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || !ctx->reserved) {
+    if (ctx == NULL || !ctx->choice.reserved) {
         v->not_found = 1;
         return NGX_OK;
     }
 
-    c = ctx->chosen;
+    c = ctx->choice.chosen;
 
     if (data == ngx_http_kv_router_var_source) {
         c = ngx_http_kv_router_cache_source(ctx);
     }
 
     if (c == NULL
-        || (data == ngx_http_kv_router_var_prefill && ctx->prefiller == NULL)
-        || (data == ngx_http_kv_router_var_cached && ctx->cached_tokens < 0)
-        || (data == ngx_http_kv_router_var_tokens_why && ctx->rung_why == 0))
+        || (data == ngx_http_kv_router_var_prefill
+            && ctx->choice.prefiller == NULL)
+        || (data == ngx_http_kv_router_var_cached
+            && ctx->answer.cached_tokens < 0)
+        || (data == ngx_http_kv_router_var_tokens_why
+            && ctx->keys.rung_why == 0))
     {
         v->not_found = 1;
         return NGX_OK;
@@ -170,12 +173,12 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         break;
 
     case ngx_http_kv_router_var_prefill:
-        s.data = (u_char *) ctx->prefiller->worker;
-        s.len = ctx->prefiller->worker_len;
+        s.data = (u_char *) ctx->choice.prefiller->worker;
+        s.len = ctx->choice.prefiller->worker_len;
         break;
 
     case ngx_http_kv_router_var_policy:
-        s = ctx->policy;
+        s = ctx->choice.policy;
         break;
 
     case ngx_http_kv_router_var_overlap:
@@ -183,7 +186,7 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         break;
 
     case ngx_http_kv_router_var_best:
-        s.len = ngx_sprintf(p, "%uD", ctx->best) - p;
+        s.len = ngx_sprintf(p, "%uD", ctx->found.best) - p;
         break;
 
     case ngx_http_kv_router_var_source:
@@ -192,11 +195,11 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
         break;
 
     case ngx_http_kv_router_var_blocks:
-        s.len = ngx_sprintf(p, "%uD", ctx->match.prompt_blocks) - p;
+        s.len = ngx_sprintf(p, "%uD", ctx->found.match.prompt_blocks) - p;
         break;
 
     case ngx_http_kv_router_var_cached:
-        s.len = ngx_sprintf(p, "%L", ctx->cached_tokens) - p;
+        s.len = ngx_sprintf(p, "%L", ctx->answer.cached_tokens) - p;
         break;
 
     case ngx_http_kv_router_var_confidence:
@@ -206,29 +209,31 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     case ngx_http_kv_router_var_reason:
 
-        if (ctx->why == NGX_HTTP_KV_ROUTER_BY_POLICY && ctx->reason.len) {
-            s = ctx->reason;
+        if (ctx->choice.why == NGX_HTTP_KV_ROUTER_BY_POLICY
+            && ctx->choice.reason.len)
+        {
+            s = ctx->choice.reason;
 
         } else {
-            s.data = (u_char *) ngx_http_kv_router_why_name(ctx->why);
+            s.data = (u_char *) ngx_http_kv_router_why_name(ctx->choice.why);
             s.len = ngx_strlen(s.data);
         }
 
         break;
 
     case ngx_http_kv_router_var_tokens_by:
-        s.data = (u_char *) ngx_http_kv_router_rung_name(ctx->rung);
+        s.data = (u_char *) ngx_http_kv_router_rung_name(ctx->keys.rung);
         s.len = ngx_strlen(s.data);
         break;
 
     case ngx_http_kv_router_var_tokens_why:
-        s.data = (u_char *) ngx_http_kv_router_why_name(ctx->rung_why);
+        s.data = (u_char *) ngx_http_kv_router_why_name(ctx->keys.rung_why);
         s.len = ngx_strlen(s.data);
         break;
 
     default: /* ngx_http_kv_router_var_time */
-        s.len = ngx_sprintf(p, "%L.%06L", (int64_t) ctx->us / 1000000,
-                            (int64_t) ctx->us % 1000000)
+        s.len = ngx_sprintf(p, "%L.%06L", (int64_t) ctx->choice.us / 1000000,
+                            (int64_t) ctx->choice.us % 1000000)
                 - p;
         break;
     }
@@ -256,11 +261,11 @@ ngx_http_kv_router_cache_source(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_candidate_t  *c, *source;
 
     source = NULL;
-    most = ctx->chosen->device - ctx->chosen->predicted;
+    most = ctx->choice.chosen->device - ctx->choice.chosen->predicted;
 
-    for (i = 0; i < ctx->match.n; i++) {
+    for (i = 0; i < ctx->found.match.n; i++) {
 
-        c = &ctx->candidates[i];
+        c = &ctx->found.candidates[i];
         has = c->device - c->predicted;
 
         if (has > most
@@ -274,7 +279,8 @@ ngx_http_kv_router_cache_source(ngx_http_kv_router_ctx_t *ctx)
 
     /* the ranks of a worker have one address */
 
-    return source && source->worker != ctx->chosen->worker ? source : NULL;
+    return source && source->worker != ctx->choice.chosen->worker ? source
+                                                                  : NULL;
 }
 
 
@@ -287,20 +293,20 @@ ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
     u_char    *p;
     uint32_t   i;
 
-    if (ctx->match.prompt_blocks == 0 || ctx->hashes == NULL) {
+    if (ctx->found.match.prompt_blocks == 0 || ctx->keys.ids.hash == NULL) {
         v->not_found = 1;
         return NGX_OK;
     }
 
-    p = ngx_pnalloc(r->pool, ctx->match.prompt_blocks * 17);
+    p = ngx_pnalloc(r->pool, ctx->found.match.prompt_blocks * 17);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
     v->data = p;
 
-    for (i = 0; i < ctx->match.prompt_blocks; i++) {
-        p = ngx_sprintf(p, "%016xL,", ctx->hashes[i]);
+    for (i = 0; i < ctx->found.match.prompt_blocks; i++) {
+        p = ngx_sprintf(p, "%016xL,", ctx->keys.ids.hash[i]);
     }
 
     v->len = p - 1 - v->data;

@@ -114,7 +114,7 @@ ngx_http_kv_router_ffi_body_tape(ngx_http_request_t *r)
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || !ctx->prompted
+    if (ctx == NULL || !ctx->prompt.prompted
         || ngx_http_kv_router_body(r, ctx, 0) != NGX_HTTP_KV_ROUTER_BY_POLICY)
     {
         return NULL;

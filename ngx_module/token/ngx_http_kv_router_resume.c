@@ -67,13 +67,13 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     ctx = ngx_http_kv_router_get_ctx(r);
     turns = ctx ? ctx->zone->turns : NULL;
 
-    if (turns == NULL || !ctx->believed || ctx->cut.on
+    if (turns == NULL || !ctx->keys.believed || ctx->prompt.cut.on
         || flags || len > NGX_HTTP_KV_ROUTER_RESUME_TEXT)
     {
         return kvr_encoder_begin(encoder, text, len, flags);
     }
 
-    ctx->known = NULL;
+    ctx->prompt.known = NULL;
 
     s = ngx_pcalloc(r->pool, sizeof(ngx_http_kv_router_resume_t));
     if (s == NULL) {
@@ -86,11 +86,11 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     s->terms.tokenizer = kvr_hash_bytes(digest, ngx_strlen(digest), 0);
     s->terms.tables = KVR_UNICODE_TABLES;
     s->terms.contract = kvr_params_contract(&ctx->zone->params);
-    s->terms.seed = ctx->seed;
-    s->terms.lora = ctx->prompt.lora;
-    s->terms.lora_len = ctx->prompt.lora_len;
-    s->terms.salt = (char *) ctx->salt.data;
-    s->terms.salt_len = ctx->salt.len;
+    s->terms.seed = ctx->prompt.seed;
+    s->terms.lora = ctx->prompt.view.lora;
+    s->terms.lora_len = ctx->prompt.view.lora_len;
+    s->terms.salt = (char *) ctx->prompt.salt.data;
+    s->terms.salt_len = ctx->prompt.salt.len;
 
     if (ngx_http_kv_router_resume_cuts(s, encoder, text, len) != NGX_OK) {
         return kvr_encoder_begin(encoder, text, len, flags);
@@ -121,7 +121,7 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     s->known.done = ngx_http_kv_router_resume_keep;
     s->known.data = s;
 
-    ctx->known = &s->known;
+    ctx->prompt.known = &s->known;
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "kv_router turn cache: %uD of %uz bytes are known, %uD "
@@ -183,11 +183,11 @@ ngx_http_kv_router_resumed(ngx_http_request_t *r, kvr_encoder_t *encoder,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || ctx->known == NULL) {
+    if (ctx == NULL || ctx->prompt.known == NULL) {
         return NGX_OK;
     }
 
-    s = ctx->known->data;
+    s = ctx->prompt.known->data;
 
     tokens = ngx_palloc(r->pool, (s->entry.tail + *n + 1) * sizeof(uint32_t));
     if (tokens == NULL) {
@@ -239,7 +239,7 @@ ngx_http_kv_router_resume_keep(ngx_http_kv_router_ctx_t *ctx)
     kvr_turns_entry_t             entry;
     ngx_http_kv_router_resume_t  *s;
 
-    s = ctx->known->data;
+    s = ctx->prompt.known->data;
     entry = s->entry;
 
     for (i = 0; i < 2; i++) {
@@ -251,7 +251,7 @@ ngx_http_kv_router_resume_keep(ngx_http_kv_router_ctx_t *ctx)
         blocks = kvr_contract_blocks(s->terms.contract, s->keep[i].tokens);
 
         (void) kvr_turns_keep(s->cache, &s->terms, s->keep[i].cut,
-                              s->keep[i].tokens, ctx->hashes,
+                              s->keep[i].tokens, ctx->keys.ids.hash,
                               s->tokens + (blocks - s->entry.blocks)
                                           * s->terms.contract.block_size,
                               ngx_current_msec, &entry);
