@@ -159,8 +159,8 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "the engine's adapters, with commas" },
 
     { "engine", "KIND", KVR_RELAY_TEXT, at(engine), 0, 0,
-      "vllm, sglang or trtllm: how the engine reads requests (with --trtllm\n"
-      "trtllm, else not said)" },
+      "how the engine reads requests: " KVR_ENGINE_ROWS(KVR_ENGINE_WORD)
+      "or not said\n(with --trtllm trtllm)" },
 
     { "memory", "SIZE", KVR_RELAY_SIZE, at(memory),
       KVR_ZONE_MIN * 2, UINT64_C(1) << 40,
@@ -586,8 +586,9 @@ kvr_relay_options_check(kvr_relay_options_t *o)
     if (*o->engine != '\0'
         && (kind == KVR_ENGINES || kind == KVR_ENGINE_UNKNOWN))
     {
-        return kvr_relay_bad("engine", "must be vllm, sglang or trtllm, not "
-                             "\"%s\"", kvr_relay_shown(o->engine));
+        return kvr_relay_bad("engine", "must be one of "
+                             KVR_ENGINE_ROWS(KVR_ENGINE_WORD) "not \"%s\"",
+                             kvr_relay_shown(o->engine));
     }
 
     if (kvr_adapters_set(lora, o->lora, strlen(o->lora))) {

@@ -226,7 +226,7 @@ SGLang's field: 200 w2 2 of 2, overlap
 /generate: 200 w2 2 of 2, overlap
 "engine":"vllm"
 SGLang's field: 200 ? 0 of 0, no_tokens
-{"error":"body: \"engine\" must be \"vllm\", \"sglang\", \"trtllm\" or \"unknown\" at byte 34"}
+{"error":"body: \"engine\" must be one of \"vllm\", \"sglang\", \"trtllm\", \"unknown\" at byte 34"}
 
 load: none
 

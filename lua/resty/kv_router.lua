@@ -110,10 +110,6 @@ local REFUSALS = {
     timeout = "they waited in vain",
 }
 
--- Forms of requests whose texts can be tokenized.
-local TOKENIZED = { completions = true, chat = true, messages = true,
-                    responses = true, sglang_generate = true }
-
 -- Why nobody is asked for token ids, and what to do.
 local NO_TOKENIZER = "no tokenizer is configured: they were routed by load; set "
                      .. 'tokenizer = "auto" in kv.new()'
@@ -370,7 +366,8 @@ local function read_prompt(self, r, zone, req, given, asked)
 
     req.lora = req.lora or found.lora
 
-    return why == WHY.NO_TOKENS and found.text ~= 0 and found.form or nil,
+    return why == WHY.NO_TOKENS and found.text ~= 0
+           and engines.form(found.form_id) or nil,
            found.unserved ~= 0 and ffi_string(found.model_data, found.model_len)
 end
 
@@ -379,7 +376,7 @@ end
 -- so once a minute, with counts; but not where nothing would be found anyhow: by
 -- a policy that does not look, or in an index that nobody feeds.
 local function untokenized(self, form, found)
-    if BY_LOAD[self.policy.name] or not TOKENIZED[form] then
+    if BY_LOAD[self.policy.name] or not form.tokenized then
         return
     end
 

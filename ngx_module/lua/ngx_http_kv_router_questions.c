@@ -11,6 +11,21 @@
 #include <wire/kvr_question.h>
 
 
+void
+ngx_http_kv_router_ffi_form(uint32_t form, ngx_http_kv_router_form_t *out)
+{
+    const kvr_form_row_t  *row;
+
+    row = &kvr_form_rows[form];
+
+    out->word = row->name;
+    out->render = *row->render ? kvr_rung_render(form) : 0;
+    out->remote = row->remote;
+    out->tokenized = (row->text != NULL);
+    out->plain = row->plain;
+}
+
+
 int
 ngx_http_kv_router_ffi_question_body(ngx_http_request_t *r, void *zone,
     uint32_t ask, uint32_t engine, const char **path, const char **text,

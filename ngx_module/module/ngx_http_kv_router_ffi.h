@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   28
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   29
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -133,6 +133,7 @@ typedef struct {
     const char *model;
     const char *lora;               /* adapters loaded, joined by commas */
     const char *reason;             /* of the confidence, a word; static */
+    const char *engine_name;
     double      reported_waiting;   /* by the engine itself; -1: not known */
     double      reported_running;
     double      reported_usage;     /* 0..1, of its KV cache */
@@ -201,6 +202,16 @@ typedef struct {
     const char *lora;               /* the adapter, the request's memory;
                                        NULL: none */
 } ngx_http_kv_router_prompt_t;
+
+
+/* A form of requests: its row in kvr_forms.h, as far as Lua needs it. */
+typedef struct {
+    const char *word;
+    uint32_t    render;             /* the rung of each way to ask, a bit; */
+    uint32_t    remote;             /* 0: there is none */
+    uint32_t    tokenized;          /* 1: its requests can have texts, */
+    uint32_t    plain;              /* 1: which are no messages */
+} ngx_http_kv_router_form_t;
 
 
 /* The choice of a policy; a field that is NULL is not known. */
@@ -522,6 +533,9 @@ void ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone);
 
 /* access: the request waits no longer; without a wait: does nothing. */
 void ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone);
+
+void ngx_http_kv_router_ffi_form(uint32_t form,
+    ngx_http_kv_router_form_t *out);
 
 /* The bits KVR_RUNG_… of a candidate's worker; 0: it was not probed yet. */
 uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,

@@ -67,7 +67,11 @@ static void ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
 static void ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe);
 
 
-#define chat  "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
+/* a form without a renderer has a step without a path, which is left out */
+
+#define render(id, name, text, plain, path, probe, ...)                       \
+    { ngx_string(path), probe, "token_ids",                                   \
+      kvr_rung_render(KVR_FORM_##id) },
 
 static const ngx_http_kv_router_step_t  ngx_http_kv_router_steps[] = {
 
@@ -79,28 +83,18 @@ static const ngx_http_kv_router_step_t  ngx_http_kv_router_steps[] = {
     { ngx_string("/server_info"), NULL, NULL, 0 },
     { ngx_string("/get_server_info"), NULL, NULL, 0 },
 
-    { ngx_string("/v1/completions/render"), "\"prompt\":\"Hello\"",
-      "token_ids", KVR_RUNG_RENDER_COMPLETIONS },
+    KVR_FORM_ROWS(render)
 
-    { ngx_string("/v1/chat/completions/render"), chat,
-      "token_ids", KVR_RUNG_RENDER_CHAT },
+    { ngx_string("/tokenize"), "\"prompt\":\"Hello\"", "tokens",
+      KVR_RUNG_TEXT },
 
-    { ngx_string("/v1/messages/render"), "\"max_tokens\":1," chat,
-      "token_ids", KVR_RUNG_RENDER_MESSAGES },
-
-    { ngx_string("/v1/responses/render"), "\"input\":\"Hello\"",
-      "token_ids", KVR_RUNG_RENDER_RESPONSES },
-
-    { ngx_string("/tokenize"), "\"prompt\":\"Hello\"",
-      "tokens", KVR_RUNG_REMOTE_COMPLETIONS },
-
-    { ngx_string("/tokenize"), chat,
-      "tokens", KVR_RUNG_REMOTE_CHAT },
-
-    { ngx_null_string, NULL, NULL, 0 }
+    { ngx_string("/tokenize"), KVR_PROBE_CHAT, "tokens", KVR_RUNG_CHAT }
 };
 
-#undef chat
+#undef render
+
+#define NGX_HTTP_KV_ROUTER_STEPS  (sizeof(ngx_http_kv_router_steps)           \
+                                   / sizeof(ngx_http_kv_router_steps[0]))
 
 
 const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_probes = {
@@ -347,15 +341,15 @@ ngx_http_kv_router_probe_answered(void *data, const kvr_http_answer_t *answer,
     /* the version is asked for until it is known */
 
     do {
-        step++;
-    } while (step->uri.len && step->field == NULL && probe->found.version[0]);
+        if (++probe->step == NGX_HTTP_KV_ROUTER_STEPS) {
+            ngx_http_kv_router_probe_done(probe);
+            return;
+        }
 
-    probe->step = step - ngx_http_kv_router_steps;
+        step = &ngx_http_kv_router_steps[probe->step];
 
-    if (step->uri.len == 0) {
-        ngx_http_kv_router_probe_done(probe);
-        return;
-    }
+    } while (step->uri.len == 0
+             || (step->field == NULL && probe->found.version[0]));
 
     ngx_http_kv_router_probe_ask(probe);
 }

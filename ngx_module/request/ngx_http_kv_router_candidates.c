@@ -151,6 +151,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
     c->engine = h->engine;
+    c->engine_name = kvr_engine_name(h->engine);
     c->worker_len = h->id.len;
     c->address_len = h->address.len;
     c->model_len = h->model.len;

@@ -245,7 +245,7 @@ ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found, yajl_gen g)
 
     for (i = 0; i < KVR_RUNGS_MAX; i++) {
         if (found->rungs & (1u << i)) {
-            name = kvr_rungs_name(i);
+            name = kvr_rung_name(i);
             yajl_gen_string(g, (u_char *) name, ngx_strlen(name));
         }
     }

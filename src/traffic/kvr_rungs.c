@@ -11,12 +11,6 @@
 #define KVR_RUNGS_WORDS  (sizeof(kvr_rungs_found_t) / sizeof(uint64_t))
 
 
-static const char  *kvr_rungs_names[KVR_RUNGS_MAX] = {
-    "render_completions", "render_chat", "render_messages", "render_responses",
-    "tokenize_completions", "tokenize_chat"
-};
-
-
 bool
 kvr_rungs_due(kvr_rungs_t *r, uint64_t mark, uint64_t now_ms)
 {
@@ -121,11 +115,4 @@ kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms)
     }
 
     kvr_put64(&r->due.at_ms, now_ms);
-}
-
-
-const char *
-kvr_rungs_name(uint32_t i)
-{
-    return kvr_rungs_names[i];
 }

@@ -25,19 +25,8 @@
 #include "kvr_due.h"
 
 
-/* Bits of kvr_rungs_found_t.rungs. */
-#define KVR_RUNG_RENDER_COMPLETIONS  0x01
-#define KVR_RUNG_RENDER_CHAT         0x02
-#define KVR_RUNG_RENDER_MESSAGES     0x04
-#define KVR_RUNG_RENDER_RESPONSES    0x08
-#define KVR_RUNG_REMOTE_COMPLETIONS  0x10
-#define KVR_RUNG_REMOTE_CHAT         0x20
-#define KVR_RUNG_KNOWN               0x40   /* a probe has ended */
-
-#define KVR_RUNGS_MAX                6      /* bits before KVR_RUNG_KNOWN */
-
-#define KVR_RUNG_RENDER              0x0f   /* any of these */
-#define KVR_RUNG_REMOTE              0x30
+/* The bit of kvr_rungs_found_t.rungs that a probe has ended. */
+#define KVR_RUNG_KNOWN               0x80000000
 
 #define KVR_RUNGS_VERSION_MAX        31     /* bytes of a version */
 
@@ -50,7 +39,7 @@
 
 /* The result of a probe. */
 typedef struct {
-    uint32_t    rungs;
+    uint32_t    rungs;                  /* KVR_RUNG_… of kvr_forms.h */
     uint32_t    engine;                 /* kvr_engine_kind_t */
     char        version[KVR_RUNGS_VERSION_MAX + 1];     /* "": not known */
 } kvr_rungs_found_t;
@@ -102,9 +91,6 @@ uint32_t kvr_rungs_bits(const kvr_rungs_t *r, uint32_t generation);
  * due now, but for this reason not more often than each KVR_RUNGS_DOUBT_MS.
  */
 void kvr_rungs_doubt(kvr_rungs_t *r, uint64_t now_ms);
-
-/* The rung 1 << i in a word: "render_completions", …; i < KVR_RUNGS_MAX. */
-const char *kvr_rungs_name(uint32_t i);
 
 
 #endif /* KVR_RUNGS_H_INCLUDED */

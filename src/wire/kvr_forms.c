@@ -6,11 +6,6 @@
 #include "kvr_forms.h"
 
 
-#define KVR_VLLM    kvr_engine_bit(KVR_ENGINE_VLLM)
-#define KVR_SGLANG  kvr_engine_bit(KVR_ENGINE_SGLANG)
-#define KVR_TRTLLM  kvr_engine_bit(KVR_ENGINE_TRTLLM)
-#define KVR_ANY     (KVR_VLLM | KVR_SGLANG | KVR_TRTLLM)
-
 #define kvr_form_bit(form)  (1u << (form))
 
 #define KVR_COMPLETIONS      kvr_form_bit(KVR_FORM_COMPLETIONS)
@@ -138,15 +133,21 @@ static const kvr_field_rule_t  kvr_form_rules[] = {
 };
 
 
+#define engine(id, name, ...)  name,
+
 const char *const  kvr_engines[] = {
-    "unknown", "vllm", "sglang", "trtllm", NULL
+    "unknown", KVR_ENGINE_ROWS(engine) NULL
 };
 
+#undef engine
 
-static const char *const  kvr_form_names[] = {
-    "unknown", "completions", "chat", "messages", "responses", "generate",
-    "sglang_generate", "no_prompt", "no_load"
-};
+
+#define form(id, name, text, plain, render, probe, remote, salted)            \
+    { name, text, plain, render, remote, salted },
+
+const kvr_form_row_t  kvr_form_rows[KVR_FORMS] = { KVR_FORM_ROWS(form) };
+
+#undef form
 
 
 #define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
@@ -228,30 +229,6 @@ kvr_form_sequences(kvr_form_t form, uint32_t engines, uint32_t i)
 }
 
 
-const char *
-kvr_form_text(kvr_form_t form)
-{
-    switch (form) {
-
-    case KVR_FORM_COMPLETIONS:
-        return "prompt";
-
-    case KVR_FORM_CHAT:
-    case KVR_FORM_MESSAGES:
-        return "messages";
-
-    case KVR_FORM_RESPONSES:
-        return "input";
-
-    case KVR_FORM_SGLANG_GENERATE:
-        return "text";
-
-    default:
-        return NULL;
-    }
-}
-
-
 const kvr_field_rule_t *
 kvr_form_rule(kvr_form_t form, uint32_t engines, uint32_t *i)
 {
@@ -274,27 +251,7 @@ kvr_form_rule(kvr_form_t form, uint32_t engines, uint32_t *i)
 bool
 kvr_form_has_salt(kvr_form_t form, uint32_t engines)
 {
-    engines = kvr_form_engines(engines);
-
-    switch (form) {
-
-    case KVR_FORM_COMPLETIONS:
-    case KVR_FORM_CHAT:
-        return true;
-
-    case KVR_FORM_MESSAGES:
-    case KVR_FORM_GENERATE:
-        return engines & KVR_VLLM;
-
-    case KVR_FORM_RESPONSES:
-        return engines & (KVR_VLLM | KVR_SGLANG);
-
-    case KVR_FORM_SGLANG_GENERATE:
-        return engines & KVR_SGLANG;
-
-    default:
-        return false;
-    }
+    return kvr_form_rows[form].salted & kvr_form_engines(engines);
 }
 
 
@@ -376,5 +333,23 @@ kvr_engine_kind(const char *name, size_t len)
 const char *
 kvr_form_name(uint32_t form)
 {
-    return form < KVR_FORMS ? kvr_form_names[form] : "unknown";
+    return form < KVR_FORMS ? kvr_form_rows[form].name : "unknown";
+}
+
+
+const char *
+kvr_rung_name(uint32_t i)
+{
+#define rung(id, name, ...)  "render_" name,
+
+    static const char *const  names[] = { KVR_FORM_ROWS(rung) };
+
+#undef rung
+
+    if (i < kvr_count(names)) {
+        return names[i];
+    }
+
+    return 1u << i == KVR_RUNG_TEXT ? "tokenize_completions"
+                                    : "tokenize_chat";
 }

@@ -17,14 +17,45 @@
 #include "../kvr.h"
 
 
+/*
+ * The kinds of engines, one row each:
+ *
+ *     KVR_ENGINE_…
+ *     name       "vllm", …
+ *     owner      who owns its models, in the answer to GET /v1/models
+ *     asked      in whose way its /tokenize is asked
+ *
+ * To add one: a row, the fields of its requests in kvr_forms.c, and
+ * lua/resty/kv_router/dialect/<name>_<form>.lua for each form whose texts it
+ * tokenizes.
+ */
+#define KVR_ENGINE_ROWS(row)                                                  \
+    row(VLLM, "vllm", "vllm", KVR_TOKENIZE_VLLM)                              \
+    row(SGLANG, "sglang", "sglang", KVR_TOKENIZE_SGLANG)                      \
+    row(TRTLLM, "trtllm", "tensorrt_llm", KVR_TOKENIZE_NOT)
+
+#define KVR_ENGINE_KIND(id, ...)  KVR_ENGINE_##id,
+#define KVR_ENGINE_BIT(id, ...)   | kvr_engine_bit(KVR_ENGINE_##id)
+
+/* for sentences: "vllm, sglang, …, " */
+#define KVR_ENGINE_WORD(id, name, ...)    name ", "
+#define KVR_ENGINE_QUOTED(id, name, ...)  "\"" name "\", "
+
+
 /* The kind of an engine.  The numbers are kept in the zone. */
 typedef enum {
     KVR_ENGINE_UNKNOWN = 0,
-    KVR_ENGINE_VLLM,
-    KVR_ENGINE_SGLANG,
-    KVR_ENGINE_TRTLLM,          /* TensorRT-LLM */
+    KVR_ENGINE_ROWS(KVR_ENGINE_KIND)
     KVR_ENGINES                 /* the number of those above */
 } kvr_engine_kind_t;
+
+
+/* In whose way an engine is asked at /tokenize. */
+typedef enum {
+    KVR_TOKENIZE_VLLM = 0,
+    KVR_TOKENIZE_SGLANG,
+    KVR_TOKENIZE_NOT            /* no such path */
+} kvr_tokenize_t;
 
 
 /*
@@ -34,21 +65,101 @@ typedef enum {
 #define kvr_engine_bit(kind)  (1u << (kind))
 
 
-/* The form of a request.  At most 16: other tables have a place for each. */
+#define KVR_VLLM    kvr_engine_bit(KVR_ENGINE_VLLM)
+#define KVR_SGLANG  kvr_engine_bit(KVR_ENGINE_SGLANG)
+#define KVR_TRTLLM  kvr_engine_bit(KVR_ENGINE_TRTLLM)
+#define KVR_ANY     (0 KVR_ENGINE_ROWS(KVR_ENGINE_BIT))
+
+
+/*
+ * Rungs: what an engine can be asked for, a bit each.  A renderer has the bit
+ * of its form; /tokenize has two, for a text and for a chat.
+ */
+#define kvr_rung_render(form)   (1u << (form))
+#define KVR_RUNG_RENDER         0x00ffff    /* any renderer */
+#define KVR_RUNG_TEXT           0x010000
+#define KVR_RUNG_CHAT           0x020000
+#define KVR_RUNG_REMOTE         0x030000
+#define KVR_RUNGS_MAX           18
+
+
+/*
+ * The forms of requests, one row each; at most 16, as other tables have a
+ * place for each.  Forms with a prompt come first.
+ *
+ *     KVR_FORM_…
+ *     name      "chat", …
+ *     text      the field that can have texts; NULL: there is none
+ *     plain     the field has a text or a list of texts: no messages
+ *     render    the path of its renderer; "": there is none
+ *     probe     the members by which a probe asks the renderer
+ *     remote    the rung of /tokenize that can be asked; 0: none
+ *     salted    engines for which "cache_salt" names a namespace of the cache
+ *
+ * To add one: a row, how its path ends and its fields in kvr_forms.c, and, if
+ * its text is not plain, the dialects of engines (see above).
+ */
+#define KVR_FORM_ROWS(row)                                                    \
+    /* a path of which nothing is known */                                    \
+    row(UNKNOWN, "unknown", NULL, false, "", NULL, 0, 0)                      \
+                                                                              \
+    /* /v1/completions */                                                     \
+    row(COMPLETIONS, "completions", "prompt", true,                           \
+        "/v1/completions/render", "\"prompt\":\"Hello\"",                     \
+        KVR_RUNG_TEXT, KVR_ANY)                                               \
+                                                                              \
+    /* /v1/chat/completions */                                                \
+    row(CHAT, "chat", "messages", false,                                      \
+        "/v1/chat/completions/render", KVR_PROBE_CHAT,                        \
+        KVR_RUNG_CHAT, KVR_ANY)                                               \
+                                                                              \
+    /* /v1/messages, Anthropic's API */                                       \
+    row(MESSAGES, "messages", "messages", false,                              \
+        "/v1/messages/render", "\"max_tokens\":1," KVR_PROBE_CHAT,            \
+        0, KVR_VLLM)                                                          \
+                                                                              \
+    /* /v1/responses */                                                       \
+    row(RESPONSES, "responses", "input", false,                               \
+        "/v1/responses/render", "\"input\":\"Hello\"",                        \
+        0, KVR_VLLM | KVR_SGLANG)                                             \
+                                                                              \
+    /* /inference/v1/generate of vLLM */                                      \
+    row(GENERATE, "generate", NULL, false, "", NULL, 0, KVR_VLLM)             \
+                                                                              \
+    /* /generate of SGLang */                                                 \
+    row(SGLANG_GENERATE, "sglang_generate", "text", true, "", NULL,           \
+        KVR_RUNG_TEXT, KVR_SGLANG)                                            \
+                                                                              \
+    /* no prompt is looked for: embeddings, rerank, audio, … */               \
+    row(NO_PROMPT, "no_prompt", NULL, false, "", NULL, 0, 0)                  \
+                                                                              \
+    /* nothing is inferred: tokenize, count_tokens, …; GET */                 \
+    row(NO_LOAD, "no_load", NULL, false, "", NULL, 0, 0)
+
+#define KVR_PROBE_CHAT                                                        \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
+
+#define KVR_FORM_NUMBER(id, ...)  KVR_FORM_##id,
+
+
+/* The form of a request. */
 typedef enum {
-    KVR_FORM_UNKNOWN = 0,       /* a path of which nothing is known */
-    KVR_FORM_COMPLETIONS,       /* /v1/completions */
-    KVR_FORM_CHAT,              /* /v1/chat/completions */
-    KVR_FORM_MESSAGES,          /* /v1/messages, Anthropic's API */
-    KVR_FORM_RESPONSES,         /* /v1/responses */
-    KVR_FORM_GENERATE,          /* /inference/v1/generate of vLLM */
-    KVR_FORM_SGLANG_GENERATE,   /* /generate of SGLang */
-    KVR_FORM_NO_PROMPT,         /* no prompt is looked for: embeddings, rerank,
-                                   audio, … */
-    KVR_FORM_NO_LOAD,           /* nothing is inferred: tokenize,
-                                   count_tokens, …; GET */
+    KVR_FORM_ROWS(KVR_FORM_NUMBER)
     KVR_FORMS                   /* the number of those above */
 } kvr_form_t;
+
+
+/* A row of the table, without what only a probe sends. */
+typedef struct {
+    const char  *name;
+    const char  *text;
+    bool         plain;
+    const char  *render;
+    uint32_t     remote;
+    uint32_t     salted;
+} kvr_form_row_t;
+
+extern const kvr_form_row_t  kvr_form_rows[KVR_FORMS];
 
 
 /* A field of a body: a member at the top, or of an object at the top. */
@@ -95,9 +206,6 @@ kvr_form_t kvr_form(bool asks, const char *path, size_t len,
  */
 const kvr_field_t *kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i);
 
-/* The field in which it can have texts instead; NULL: none. */
-const char *kvr_form_text(kvr_form_t form);
-
 /*
  * The fields of that form for which cached blocks can't be told: i from 0 on,
  * which the call moves; NULL: no more.
@@ -137,6 +245,12 @@ kvr_engine_kind_t kvr_engine_kind(const char *name, size_t len);
 
 /* "unknown", "completions", "chat", …, "no_prompt", "no_load" */
 const char *kvr_form_name(uint32_t form);
+
+/*
+ * The rung 1 << i in a word: "render_completions", …, "tokenize_completions",
+ * "tokenize_chat"; i < KVR_RUNGS_MAX.
+ */
+const char *kvr_rung_name(uint32_t i);
 
 
 #endif /* KVR_FORMS_H_INCLUDED */

@@ -170,14 +170,14 @@ kvr_plain_text(const kvr_tape_t *t, kvr_form_t form, char *out, size_t size)
     p.size = size;
     p.n = 0;
 
-    field = kvr_form_text(form);
+    field = kvr_form_rows[form].text;
     i = field ? kvr_tape_get(t, KVR_TAPE_ROOT, field) : 0;
 
     if (!kvr_tape_given(t, i)) {
         return 0;
     }
 
-    if (form == KVR_FORM_COMPLETIONS || form == KVR_FORM_SGLANG_GENERATE) {
+    if (kvr_form_rows[form].plain) {
 
         /* several prompts are a list */
 

@@ -66,9 +66,13 @@ kvr_probe_engine(const kvr_json_text_t *owner)
 {
     uint32_t  i;
 
-    static const char  *owners[KVR_ENGINES] = {
-        "", "vllm", "sglang", "tensorrt_llm"
+#define owner(id, name, owner, ...)  owner,
+
+    static const char *const  owners[KVR_ENGINES] = {
+        "", KVR_ENGINE_ROWS(owner)
     };
+
+#undef owner
 
     for (i = KVR_ENGINE_VLLM; i < KVR_ENGINES; i++) {
         if (kvr_json_is(owner, owners[i])) {

@@ -41,27 +41,11 @@ static const char *const  kvr_question_not_sglang[] = {
 const char *
 kvr_question_path(kvr_ask_t ask, kvr_form_t form)
 {
-    switch (form) {
-
-    case KVR_FORM_COMPLETIONS:
-        return ask == KVR_ASK_RENDER ? "/v1/completions/render" : "/tokenize";
-
-    case KVR_FORM_CHAT:
-        return ask == KVR_ASK_RENDER ? "/v1/chat/completions/render"
-                                     : "/tokenize";
-
-    case KVR_FORM_MESSAGES:
-        return ask == KVR_ASK_RENDER ? "/v1/messages/render" : NULL;
-
-    case KVR_FORM_RESPONSES:
-        return ask == KVR_ASK_RENDER ? "/v1/responses/render" : NULL;
-
-    case KVR_FORM_SGLANG_GENERATE:
-        return ask == KVR_ASK_RENDER ? NULL : "/tokenize";
-
-    default:
-        return NULL;
+    if (ask == KVR_ASK_REMOTE) {
+        return kvr_form_rows[form].remote ? "/tokenize" : NULL;
     }
+
+    return *kvr_form_rows[form].render ? kvr_form_rows[form].render : NULL;
 }
 
 
@@ -177,7 +161,7 @@ kvr_write_members(kvr_writer_t *w, uint32_t object, const char *const *names,
 /* Writes the text, or the first one of several texts. */
 
 static kvr_rc_t
-kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
+kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_tokenize_t asked,
     const char **field)
 {
     uint32_t           i;
@@ -190,7 +174,7 @@ kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
      * the text; an explicit side cuts them off
      */
 
-    if (engine != KVR_ENGINE_SGLANG
+    if (asked == KVR_TOKENIZE_VLLM
         && kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT,
                                           "truncate_prompt_tokens"))
         && !kvr_tape_given(t, kvr_tape_get(t, KVR_TAPE_ROOT,
@@ -203,7 +187,7 @@ kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
         return KVR_DECLINED;
     }
 
-    i = kvr_tape_get(w->tape, KVR_TAPE_ROOT, kvr_form_text(form));
+    i = kvr_tape_get(w->tape, KVR_TAPE_ROOT, kvr_form_rows[form].text);
 
     if (kvr_tape_kind(w->tape, i) == KVR_TAPE_ARRAY) {
         i = kvr_tape_first(w->tape, i);
@@ -219,7 +203,7 @@ kvr_question_text(kvr_writer_t *w, kvr_form_t form, kvr_engine_kind_t engine,
 
     /* SGLang's completions ignore the field, and its /tokenize does not */
 
-    if (engine != KVR_ENGINE_SGLANG) {
+    if (asked == KVR_TOKENIZE_VLLM) {
         kvr_write_field(w, "add_special_tokens");
     }
 
@@ -356,14 +340,25 @@ kvr_rc_t
 kvr_question(const kvr_tape_t *t, kvr_form_t form, kvr_engine_kind_t engine,
     char *out, size_t cap, size_t *len, const char **field)
 {
-    kvr_rc_t      rc;
-    kvr_writer_t  w;
+    kvr_rc_t        rc;
+    kvr_writer_t    w;
+    kvr_tokenize_t  asked;
+
+#define way(id, name, owner, asked)  asked,
+
+    static const kvr_tokenize_t  ways[KVR_ENGINES] = {
+        KVR_TOKENIZE_VLLM, KVR_ENGINE_ROWS(way)
+    };
+
+#undef way
 
     *len = 0;
     *field = NULL;
 
+    asked = ways[engine];
+
     if (kvr_question_path(KVR_ASK_REMOTE, form) == NULL
-        || engine == KVR_ENGINE_TRTLLM
+        || asked == KVR_TOKENIZE_NOT
         || kvr_tape_kind(t, KVR_TAPE_ROOT) != KVR_TAPE_OBJECT)
     {
         return KVR_DECLINED;
@@ -377,15 +372,15 @@ kvr_question(const kvr_tape_t *t, kvr_form_t form, kvr_engine_kind_t engine,
 
     kvr_write_text(&w, "{");
 
-    if (form != KVR_FORM_CHAT) {
-        rc = kvr_question_text(&w, form, engine, field);
+    if (kvr_form_rows[form].remote == KVR_RUNG_TEXT) {
+        rc = kvr_question_text(&w, form, asked, field);
 
     } else if (kvr_tape_kind(t, kvr_tape_get(t, KVR_TAPE_ROOT, "messages"))
                != KVR_TAPE_ARRAY)
     {
         rc = KVR_DECLINED;
 
-    } else if (engine == KVR_ENGINE_SGLANG) {
+    } else if (asked == KVR_TOKENIZE_SGLANG) {
         kvr_write_members(&w, KVR_TAPE_ROOT, kvr_question_not_sglang,
                           kvr_count(kvr_question_not_sglang));
         rc = KVR_OK;

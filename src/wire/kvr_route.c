@@ -6,21 +6,11 @@
 #include "kvr_route.h"
 
 
-/* As kvr_form_name(), in the order of the forms. */
+#define routes(id, name, ...)  name, name "_ids", name "_local",
 
-static const char *const  kvr_route_names[] = {
-    "unknown", "unknown_ids", "unknown_local",
-    "completions", "completions_ids", "completions_local",
-    "chat", "chat_ids", "chat_local",
-    "messages", "messages_ids", "messages_local",
-    "responses", "responses_ids", "responses_local",
-    "generate", "generate_ids", "generate_local",
-    "sglang_generate", "sglang_generate_ids", "sglang_generate_local",
-    "cached"
-};
+static const char *const  kvr_route_names[] = { KVR_FORM_ROWS(routes) };
 
-_Static_assert(sizeof(kvr_route_names) / sizeof(kvr_route_names[0])
-               == KVR_ROUTES, "three routes for each form, and one");
+#undef routes
 
 
 uint32_t
@@ -34,5 +24,5 @@ kvr_route(kvr_form_t form, kvr_from_t from)
 const char *
 kvr_route_name(uint32_t route)
 {
-    return kvr_route_names[route];
+    return route == KVR_ROUTE_CACHED ? "cached" : kvr_route_names[route];
 }

@@ -274,7 +274,7 @@ kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
     uint32_t     i;
     const char  *name;
 
-    name = kvr_form_text(form);
+    name = kvr_form_rows[form].text;
 
     if (name == NULL) {
         return;
@@ -292,21 +292,13 @@ kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
         return;
     }
 
-    switch (form) {
-
-    case KVR_FORM_COMPLETIONS:
-    case KVR_FORM_SGLANG_GENERATE:
-
-        if (kvr_tape_kind(t, kvr_tape_first(t, i)) == KVR_TAPE_STRING) {
-            p->text = true;
-            p->prompts = t->entries[i].len;
-        }
-
-        return;
-
-    default:
+    if (!kvr_form_rows[form].plain) {
         p->text = true;
         p->prompts = 1;
+
+    } else if (kvr_tape_kind(t, kvr_tape_first(t, i)) == KVR_TAPE_STRING) {
+        p->text = true;
+        p->prompts = t->entries[i].len;
     }
 }
 

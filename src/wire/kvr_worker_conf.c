@@ -56,7 +56,8 @@ const kvr_setting_t  kvr_settings[KVR_SETTINGS] = {
 
     [KVR_MEMBER_ENGINE] = { "engine", KVR_SETTING_WORD, at(engine),
       KVR_ENGINE_VLLM, 0, 0, kvr_engines,
-      "\"engine\" must be \"vllm\", \"sglang\", \"trtllm\" or \"unknown\"" },
+      "\"engine\" must be one of " KVR_ENGINE_ROWS(KVR_ENGINE_QUOTED)
+      "\"unknown\"" },
 
     [KVR_MEMBER_SPEC_DROP] = { "spec_drop", KVR_SETTING_FLAG, at(spec_drop),
       0, 1, 0, NULL, "\"spec_drop\" must be 0 or 1" },

@@ -106,7 +106,7 @@ local function door(room, name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("module", "ffi", lib.VERSION, 8, {
+door("module", "ffi", lib.VERSION, 9, {
     "ffi", "request/body", "request/log", "tokens/engines", "tokens/held",
     "tokens/times", "tokens/tokenizer" })
 door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
@@ -126,19 +126,6 @@ for name, value in pairs(engines.BY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_BY_" .. name:upper()
                            .. "%s+(%d+)")), value,
        name .. " has the header's number")
-end
-
-local bits = read("src/traffic/kvr_rungs.h")
-
-for rung, forms in pairs(engines.RUNGS) do
-    for form, bit in pairs(forms) do
-        -- what a prompt of completions is, it is to SGLang's own API
-        local name = (rung .. "_" .. form:gsub("sglang_generate",
-                                               "completions")):upper()
-
-        is(tonumber(bits:match("#define KVR_RUNG_" .. name .. "%s+(0x%x+)")),
-           bit, name .. " has the header's bit")
-    end
 end
 
 local function enum(path, prefix, known)

@@ -363,12 +363,20 @@ for name, number in pairs(WHY) do
     words[number] = name:lower()
 end
 
+local function form_of(name)
+    for id, row in ipairs(fake.FORMS) do
+        if row[1] == name then
+            return engines.form(id)
+        end
+    end
+end
+
 -- What becomes of a body: its ids, or why there are none, and a sentence.
 local function ask(t, body, form, list, r)
     fake.body = body
 
     local entry, why, err, field = t:tokenize({
-        r = r or fake.r, zone = fake.r, form = form or "completions",
+        r = r or fake.r, zone = fake.r, form = form_of(form or "completions"),
         request = request.new(fake.r), found = list or fleet, random = draw,
         engine = engines.engine(),
     })

@@ -308,13 +308,13 @@ test_rest(void)
     ok(kvr_form_sequences(KVR_FORM_MESSAGES, VLLM, 0) == NULL,
        "messages have none");
 
-    ok(strcmp(kvr_form_text(KVR_FORM_COMPLETIONS), "prompt") == 0
-       && strcmp(kvr_form_text(KVR_FORM_CHAT), "messages") == 0
-       && strcmp(kvr_form_text(KVR_FORM_MESSAGES), "messages") == 0
-       && strcmp(kvr_form_text(KVR_FORM_RESPONSES), "input") == 0
-       && strcmp(kvr_form_text(KVR_FORM_SGLANG_GENERATE), "text") == 0
-       && kvr_form_text(KVR_FORM_GENERATE) == NULL
-       && kvr_form_text(KVR_FORM_UNKNOWN) == NULL,
+    ok(strcmp(kvr_form_rows[KVR_FORM_COMPLETIONS].text, "prompt") == 0
+       && strcmp(kvr_form_rows[KVR_FORM_CHAT].text, "messages") == 0
+       && strcmp(kvr_form_rows[KVR_FORM_MESSAGES].text, "messages") == 0
+       && strcmp(kvr_form_rows[KVR_FORM_RESPONSES].text, "input") == 0
+       && strcmp(kvr_form_rows[KVR_FORM_SGLANG_GENERATE].text, "text") == 0
+       && kvr_form_rows[KVR_FORM_GENERATE].text == NULL
+       && kvr_form_rows[KVR_FORM_UNKNOWN].text == NULL,
        "the text of each form has its field");
 
     for (i = 0; i < KVR_ENGINES; i++) {

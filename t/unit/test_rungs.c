@@ -6,7 +6,11 @@
 
 
 #include "traffic/kvr_rungs.h"
+#include "wire/kvr_forms.h"
 #include "tap.h"
+
+
+#define RENDER_CHAT  kvr_rung_render(KVR_FORM_CHAT)
 
 
 static void
@@ -16,7 +20,7 @@ turns(void)
     uint64_t     now;
     kvr_rungs_t  r;
 
-    static const kvr_rungs_found_t  found = { KVR_RUNG_REMOTE_CHAT, 1, "1" };
+    static const kvr_rungs_found_t  found = { KVR_RUNG_CHAT, 1, "1" };
 
     memset(&r, 0, sizeof(r));
     now = 1000;
@@ -63,7 +67,7 @@ doubts(void)
     uint64_t     now;
     kvr_rungs_t  r;
 
-    static const kvr_rungs_found_t  found = { KVR_RUNG_RENDER_CHAT, 1, "" };
+    static const kvr_rungs_found_t  found = { RENDER_CHAT, 1, "" };
 
     memset(&r, 0, sizeof(r));
     now = 50000;
@@ -91,7 +95,7 @@ records(void)
     kvr_rungs_found_t  f;
 
     static const kvr_rungs_found_t  found = {
-        KVR_RUNG_RENDER_CHAT, 1, "0.32.0"
+        RENDER_CHAT, 1, "0.32.0"
     };
     static const kvr_rungs_found_t  none = { 0, 0, "" };
 
@@ -102,13 +106,13 @@ records(void)
 
     kvr_rungs_write(&r, 5, &found, 1);
     ok(kvr_rungs_read(&r, 5, &f)
-       && f.rungs == (KVR_RUNG_RENDER_CHAT | KVR_RUNG_KNOWN)
+       && f.rungs == (RENDER_CHAT | KVR_RUNG_KNOWN)
        && f.engine == 1 && strcmp(f.version, "0.32.0") == 0,
        "what was found is read");
-    ok(strcmp(kvr_rungs_name(1), "render_chat") == 0
-       && strcmp(kvr_rungs_name(KVR_RUNGS_MAX - 1), "tokenize_chat") == 0,
+    ok(strcmp(kvr_rung_name(KVR_FORM_CHAT), "render_chat") == 0
+       && strcmp(kvr_rung_name(KVR_RUNGS_MAX - 1), "tokenize_chat") == 0,
        "each rung has a name");
-    ok(kvr_rungs_bits(&r, 5) == (KVR_RUNG_RENDER_CHAT | KVR_RUNG_KNOWN),
+    ok(kvr_rungs_bits(&r, 5) == (RENDER_CHAT | KVR_RUNG_KNOWN),
        "or the rungs alone");
     ok(!kvr_rungs_read(&r, 6, &f) && f.engine == 0 && kvr_rungs_bits(&r, 6) == 0,
        "not by the next worker of that number");

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 28               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 29               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -64,6 +64,7 @@ typedef struct {
     const char *model_data;
     const char *lora_data;
     const char *reason_text;
+    const char *engine_name;
     double      reported_waiting;
     double      reported_running;
     double      reported_usage;
@@ -245,12 +246,6 @@ local WHY = {
 
 _M.WHY = WHY
 
--- kvr_engine_kind_t and kvr_form_t of src/
-local ENGINES = { [0] = "unknown", "vllm", "sglang", "trtllm" }
-
-local FORMS = { [0] = "unknown", "completions", "chat", "messages", "responses",
-                "generate", "sglang_generate", "no_prompt", "no_load" }
-
 -- kvr_role_t, kvr_confidence_t, kvr_health_state_t and kvr_tier_t of src/.
 local ROLES = { [0] = "both", "prefill", "decode" }
 
@@ -317,7 +312,7 @@ metatype("ngx_http_kv_router_candidate_t", {
             return HEALTHS[self.health_id]
 
         elseif key == "engine" then
-            return ENGINES[self.engine_id]
+            return ffi_string(self.engine_name)
 
         elseif key == "confidence" then
             return CONFIDENCES[self.confidence_id]
@@ -358,10 +353,6 @@ metatype("ngx_http_kv_router_match_t", {
 
 metatype("ngx_http_kv_router_prompt_t", {
     __index = function(self, key)
-        if key == "form" then
-            return FORMS[self.form_id]
-        end
-
         return key == "lora" and self.lora_len > 0
                and ffi_string(self.lora_data, self.lora_len) or nil
     end
@@ -462,7 +453,7 @@ end
 -- all; roles: a bit for each, see ROLE_BITS; asked: true: for POST .../route.
 -- An adapter, a salt and a model that are nil are the body's; with tokens all
 -- three are those of the call before.  Returns one of WHY, BY_POLICY: there are
--- hashes; and what was found, which is good until the next call: form (a word),
+-- hashes; and what was found, which is good until the next call: form_id,
 -- text (1: there is text to be tokenized), unserved (1: no worker serves the
 -- model), lora (the adapter, or nil).  Or nil, err: no memory.
 function _M.prompt(r, zone, lora, salt, model, allowed, roles, asked, tokens, n)

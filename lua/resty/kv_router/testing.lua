@@ -77,10 +77,10 @@ end
 --     workers   an array of tables with fields of candidates, as
 --               resty.kv_router.policy names them.  Those not given are of an
 --               idle worker of which nothing is known.  The names by default are
---               "0", "1" and so on.  Instead of role, confidence, health, engine,
+--               "0", "1" and so on.  Instead of role, confidence, health,
 --               waiting_requests, running_requests and kv_usage, give role_id,
---               confidence_id, health_id, engine_id, reported_waiting,
---               reported_running and reported_usage (numbers)
+--               confidence_id, health_id, reported_waiting, reported_running and
+--               reported_usage (numbers)
 --     prompt    optional: prompt_tokens, prompt_blocks, block_size (16), hashes
 --               (a uint64_t array), frequencies and nfrequencies
 --     more      optional: fields of ctx, as request, params, wanted (3), now (100),

@@ -150,6 +150,21 @@ function _M.c.probe(name, _, automatic)
     _M.probed[name] = automatic
 end
 
+-- kvr_form_t -> its row; each rung has a bit of its own in ALL
+_M.FORMS = {
+    { "completions", 0x01, 0x10 }, { "chat", 0x02, 0x20 },
+    { "messages", 0x04, 0 }, { "responses", 0x08, 0 }, { "generate", 0, 0 },
+    { "sglang_generate", 0, 0x10 },
+}
+
+function _M.c.form(id, out)
+    local row = _M.FORMS[id]
+
+    out.word, out.render, out.remote = row[1], row[2], row[3]
+    out.tokenized = row[1] == "generate" and 0 or 1
+    out.plain = row[3] == 0x10 and 1 or 0
+end
+
 function _M.c.rungs(_, holder)
     return _M.rungs[holder] or ALL
 end

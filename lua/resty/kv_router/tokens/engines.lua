@@ -28,6 +28,14 @@ typedef struct {
     uint32_t    verify;
 } ngx_http_kv_router_engine_t;
 
+typedef struct {
+    const char *word;
+    uint32_t    render;
+    uint32_t    remote;
+    uint32_t    tokenized;
+    uint32_t    plain;
+} ngx_http_kv_router_form_t;
+
 void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     uint32_t rung, uint32_t why);
 void ngx_http_kv_router_ffi_engine(void *zone,
@@ -37,6 +45,7 @@ int ngx_http_kv_router_ffi_defined(const unsigned char *name, size_t len,
     char *names, size_t size);
 void ngx_http_kv_router_ffi_probe(const unsigned char *name, size_t len,
     int automatic);
+void ngx_http_kv_router_ffi_form(uint32_t form, ngx_http_kv_router_form_t *out);
 uint32_t ngx_http_kv_router_ffi_rungs(void *zone, uint32_t holder,
     uint32_t generation);
 void ngx_http_kv_router_ffi_doubt(void *zone, uint32_t holder);
@@ -51,6 +60,7 @@ local _M = {}
 
 
 local engine_out = ffi_new("ngx_http_kv_router_engine_t")
+local form_out = ffi_new("ngx_http_kv_router_form_t")
 local digest_out = ffi_new("uint64_t[2]")
 local counters = {}          -- name -> id
 
@@ -64,13 +74,8 @@ end
 _M.BY = { load = 0, ids = 1, render = 2, remote = 3,
           ["local"] = 4, text = 5 }
 
--- What a worker can be asked for, KVR_RUNG_... of src/: a bit for each rung and
--- form.  No bit at all: no probe has ended yet.
-_M.RUNGS = {
-    render = { completions = 0x01, chat = 0x02, messages = 0x04,
-               responses = 0x08 },
-    remote = { completions = 0x10, chat = 0x20, sglang_generate = 0x10 },
-}
+-- The forms of requests that were met, by kvr_form_t of src/.
+local forms = {}
 
 
 -- Where the token ids of the request's prompt came from, of BY, and why from
@@ -151,7 +156,27 @@ function _M.no_zone(name)
 end
 
 
--- The bits of RUNGS that a candidate's worker has; 0: it was not probed yet.
+-- A form of requests, by the form_id of a prompt: name, render and remote (the
+-- rungs by which engines are asked, a bit each; 0: none), tokenized (can its
+-- texts be?) and plain (are these no messages?).
+function _M.form(id)
+    local form = forms[id]
+
+    if not form then
+        C.ngx_http_kv_router_ffi_form(id, form_out)
+
+        form = { name = ffi_string(form_out.word), render = form_out.render,
+                 remote = form_out.remote,
+                 tokenized = form_out.tokenized == 1,
+                 plain = form_out.plain == 1 }
+        forms[id] = form
+    end
+
+    return form
+end
+
+
+-- The rungs that a candidate's worker has, a bit each; 0: it was not probed yet.
 function _M.rungs(zone, candidate)
     return C.ngx_http_kv_router_ffi_rungs(zone, candidate.holder,
                                           candidate.generation)

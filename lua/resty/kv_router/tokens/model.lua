@@ -5,7 +5,8 @@
 --
 --     body      what the client sent
 --     dialect   the variables of the chat template, as that engine makes them
---               of the body: resty.kv_router.dialect.<engine>_<form>
+--               of the body: resty.kv_router.dialect.<engine>_<form>; of a form
+--               without messages the text: resty.kv_router.dialect.text
 --     template  the text: resty.kv_router.template
 --     C         the token ids, in slices
 --
@@ -64,16 +65,6 @@ local LONG = 65536
 local TEXT_BYTE = 4
 local TEXT = 2^20
 local TEXT_MAX = 64 * 2^20
-
--- The dialect of an engine: its module for each form of requests.
-local DIALECTS = {
-    vllm = { completions = "text", chat = "vllm_chat",
-             messages = "vllm_messages", responses = "vllm_responses" },
-    sglang = { completions = "text", sglang_generate = "text",
-               chat = "sglang_chat", messages = "sglang_messages",
-               responses = "sglang_responses" },
-    trtllm = { completions = "text" },
-}
 
 -- What a failure is told as.  It is counted under its own name.
 local FAILURES = {
@@ -392,18 +383,15 @@ end
 
 -- The dialect for a form; nil: there is none.
 local function dialect_of(self, form)
-    local found = self.dialects[form]
+    local found = self.dialects[form.name]
 
     if found == nil then
-        local name = (DIALECTS[self.engine] or {})[form]
-        local ok, dialect
-
-        if name then
-            ok, dialect = pcall(require, "resty.kv_router.dialect." .. name)
-        end
+        local ok, dialect = pcall(require, "resty.kv_router.dialect."
+                                           .. (form.plain and "text" or
+                                               self.engine .. "_" .. form.name))
 
         found = ok and dialect or false
-        self.dialects[form] = found
+        self.dialects[form.name] = found
     end
 
     return found or nil
@@ -448,7 +436,8 @@ local function fill(self, job, place)
     local dialect = dialect_of(self, job.form)
 
     if not dialect then
-        return nil, format("no dialect of %s for %s", self.engine, job.form),
+        return nil, format("no dialect of %s for %s", self.engine,
+                           job.form.name),
                "unsupported"
     end
 

@@ -24,7 +24,6 @@ local new_semaphore = require "ngx.semaphore".new
 
 local C = ffi.C
 local BY = engines.BY
-local RUNGS = engines.RUNGS
 local WHY = lib.WHY
 local copy = ffi.copy
 local count = engines.count
@@ -274,9 +273,9 @@ _M.SETTINGS = SETTINGS
 -- Can a worker with these bits be asked?  A rung that was set is tried before
 -- the probe has ended.
 local function has(self, bits, rung, form)
-    local bit = RUNGS[rung][form]
+    local bit = form[rung]
 
-    if not bit then
+    if bit == 0 then
         return false
     end
 

@@ -290,6 +290,8 @@ end
 
 local STRINGS = { worker = true, address = true, model = true, lora = true }
 
+local TEXTS = { confidence_reason = "reason_text", engine = "engine_name" }
+
 -- keeps strings and arrays alive that C structures point to
 local kept = {}
 
@@ -303,6 +305,7 @@ local function fill(c, given, i)
     c.age = -1
     c.confidence_id = 1
     c.reason_text = "none"
+    c.engine_name = "unknown"
     c.reported_waiting = -1
     c.reported_running = -1
     c.reported_usage = -1
@@ -313,9 +316,9 @@ local function fill(c, given, i)
             c[key .. "_data"] = value
             c[key .. "_len"] = #value
 
-        elseif key == "confidence_reason" then
+        elseif TEXTS[key] then
             kept[#kept + 1] = value
-            c.reason_text = value
+            c[TEXTS[key]] = value
 
         else
             c[key] = value
