@@ -10,7 +10,7 @@
 #include <errno.h>
 
 
-#define FRAMES  512                     /* on a wire */
+#define FRAMES  1024                    /* on a wire */
 
 
 typedef struct {

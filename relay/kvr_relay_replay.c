@@ -8,6 +8,8 @@
 
 #define KVR_RELAY_REPLAY_MS    5000     /* without an answer */
 #define KVR_RELAY_DOUBLES      6        /* 5000 * 2^6 is more than that */
+/* the maximum time of a replay, and of all that are asked after one another */
+#define KVR_RELAY_ALL_MS       600000
 /* the time between two looks whether the connection is closed */
 #define KVR_RELAY_LOOK_MS      20
 /* the maximum number of questions for messages that a replay leaves out */
@@ -24,6 +26,8 @@
 #define KVR_RELAY_HOLLOW       "the engine keeps no messages for its replay"
 
 
+static void kvr_relay_replay_goes_on(kvr_relay_t *r, kvr_relay_source_t *s,
+    uint64_t seq);
 static bool kvr_relay_replay_unanswered(kvr_relay_t *r,
     kvr_relay_source_t *s);
 static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
@@ -49,6 +53,10 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
 
     z = s->zmq;
 
+    if (z->replay == NULL) {
+        z->begun_ms = r->now_ms;
+    }
+
     kvr_relay_replay_stop(s);
 
     from = mode == KVR_RELAY_VERIFY ? s->seq : 0;
@@ -59,7 +67,7 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
 
     z->mode = mode;
     z->answers = 0;
-    z->hole = false;
+    z->next = 0;
     z->unread = false;
     z->doubted = false;
     z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
@@ -120,9 +128,8 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
             break;
         }
 
-        z->deadline_ms = r->now_ms + KVR_RELAY_REPLAY_MS;
-
         if (kvr_relay_frames_parse(&m, true)) {
+            kvr_relay_replay_goes_on(r, s, m.seq);
             more = kvr_relay_replay_answer(r, s, &m);
 
         } else {
@@ -138,7 +145,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
         }
     }
 
-    if (i == KVR_RELAY_TURN) {
+    if (i == KVR_RELAY_TURN && r->now_ms < z->deadline_ms) {
         kvr_relay_wake(r, r->now_ms);
         return;
     }
@@ -165,7 +172,10 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* its end was lost */
 
-    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES) {
+    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES
+        && r->now_ms < z->begun_ms + KVR_RELAY_ALL_MS)
+    {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
         z->tries++;
         kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
         return;
@@ -187,6 +197,33 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     kvr_relay_replay_done(r, s);
+}
+
+
+/*
+ * A message of the replay has come.  A message whose number is higher than all
+ * before it gives the replay more time: one that only repeats itself is over.
+ * Live messages wait meanwhile, so that a replay that takes long is no mere
+ * look for more.
+ */
+static void
+kvr_relay_replay_goes_on(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (seq < z->next) {
+        return;
+    }
+
+    z->next = seq + 1;
+    z->deadline_ms = kvr_min(r->now_ms + KVR_RELAY_REPLAY_MS,
+                             z->begun_ms + KVR_RELAY_ALL_MS);
+
+    if (r->now_ms >= z->begun_ms + KVR_RELAY_REPLAY_MS) {
+        kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
+    }
 }
 
 
@@ -277,10 +314,6 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
     z->hollow = false;
 
-    if (z->hole) {
-        return true;
-    }
-
     z->overlap = m->seq + 1;
 
     if (z->answers++ == 0) {
@@ -315,9 +348,10 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
     if (m->seq != s->seq + 1) {
 
         if (z->tries < KVR_RELAY_TRIES) {
-            z->hole = true;
+            z->tries++;
             kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
-            return true;
+            kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+            return false;
         }
 
         kvr_relay_source_broken(r, s, "the engine's replay leaves messages "
@@ -373,8 +407,6 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
 }
 
 
-/* Passes over a message that the replay repeats. */
-
 static void
 kvr_relay_replay_apply(kvr_relay_t *r, kvr_relay_source_t *s,
     const kvr_relay_message_t *m)
@@ -393,12 +425,6 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 
     z->unanswered = 0;
     z->whole_ms = r->now_ms;
-
-    if (z->hole) {
-        z->tries++;
-        kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
-        return;
-    }
 
     /*
      * An engine without the last known message is another engine.  While the

@@ -66,11 +66,13 @@ struct kvr_relay_zmq_s {
                                                answer */
     uint64_t               whole_ms;        /* when to ask for all, if the
                                                source is unanswered */
-    bool                   hole;            /* it left some out */
     bool                   unread;          /* has some that can't be read, as
                                                had the last one */
     bool                   doubted;         /* a live one could not be read:
                                                a replay may have it */
+    uint64_t               begun_ms;        /* the first of the replays that
+                                               are asked in a row */
+    uint64_t               next;            /* above all numbers of it */
     uint64_t               deadline_ms;     /* for its next answer */
     uint64_t               check_ms;        /* when to look for more */
     uint64_t               again_ms;        /* when to connect again; or 0 */

@@ -33,6 +33,7 @@ static void silent(void);
 static void silent_short(void);
 static void silent_twice(void);
 static void ends(void);
+static void endless(void);
 static void unread(void);
 static void refused(void);
 static void full(void);
@@ -53,6 +54,7 @@ main(void)
     silent_short();
     silent_twice();
     ends();
+    endless();
     unread();
     refused();
     full();
@@ -262,8 +264,6 @@ hole(void)
     ok(asks() && !complete("being asked for"),
        "nor is it complete since a look for more has left one out,");
 
-    replayed(END);
-    turn(TURN);
     replayed(0);
     replayed(1);
     replayed(2);
@@ -501,6 +501,69 @@ ends(void)
     turn(TURN);
     ok(!asks() && complete("") && relay.sources[0].seq == 100,
        "before it has said all");
+
+    end();
+}
+
+
+/* It has no end, or repeats itself. */
+
+static void
+endless(void)
+{
+    uint32_t  i, n;
+
+    begin();
+
+    turn(15000);
+    ok(asks() && complete(""), "a look for more leaves all as it is,");
+
+    for (i = 0; i < 40 && asks(); i++) {
+
+        for (n = 0; n < KVR_RELAY_TURN; n++) {
+            replayed(0);
+        }
+
+        turn(1000);
+
+        if (i == 5) {
+            ok(!complete("being asked for"), "but for one that has no end,");
+        }
+    }
+
+    ok(i > 15 && i < 35 && !complete("doesn't answer"),
+       "and one that repeats itself is over,");
+
+    live(1);
+    turn(TURN);
+    ok(!asks() && relay.sources[0].seq == 1 && !complete("doesn't answer"),
+       "the engine is followed then");
+
+    end();
+    begin();
+
+    turn(15000);
+
+    for (i = 0; i < 700 && asks(); i++) {
+        replayed(i);
+        turn(1000);
+
+        if (i == 10) {
+            ok(!complete("being asked for"), "so it is not complete while one "
+               "goes on for long");
+        }
+    }
+
+    ok(i > 590 && i < 610 && !complete("doesn't answer"),
+       "which ten minutes end,");
+
+    live(i);
+    turn(TURN);
+    ok(!asks() && relay.sources[0].seq == i, "the engine is followed then,");
+
+    live(i + 1);
+    turn(TURN);
+    ok(!complete("doesn't answer"), "which does not make it complete");
 
     end();
 }
