@@ -103,7 +103,7 @@ index: workers holders blocks pairs handles handles_max runs runs_max holes view
 frequency: window_ms blocks_max replaced cut
 lease: pid token
 requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared by_reason by_tokens
-by_reason: policy no_tokens no_body bad_body too_long short tokenizer policy_error no_worker retry no_eligible overload unknown_form unknown_field budget busy refused no_rung encoded no_prompt no_load unknown_model raised unsupported unproven
+by_reason: policy no_tokens no_prompt bad_body too_long short unknown_form no_load tokenizer no_rung unproven unknown_model policy_error no_worker no_eligible overload retry
 shard: lease workers blocks used_bytes
 worker: worker_id address model lora ranks role weight engine spec_drop attention_chunk salted hybrid events capacity max_active resolved origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage echo load speed reported held estimates responses first_byte
 counters: messages heartbeats duplicates gaps repairs restarts snapshots stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
@@ -233,7 +233,7 @@ ends: true
                                      .. 'reason="policy"}'),
                         ", no body ",
                         metric(text, 'decisions_total{zone="main",'
-                                     .. 'reason="no_body"}'),
+                                     .. 'reason="no_prompt"}'),
                         ", stored ",
                         metric(text, 'worker_blocks_stored_total{zone="main",'
                                      .. 'worker="w1"}') or 0,

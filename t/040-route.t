@@ -249,7 +249,7 @@ a chat: 200 w1/0 0 of 0 of 0, no_tokens: w1
 no prompt: 200 w1/0 0 of 0 of 0, no_tokens: w1
 an empty prompt: 200 w1/0 0 of 0 of 0, short: w1
 no body: 200 w1/0 0 of 0 of 0, no_load: w1
-an empty body: 200 w1/0 0 of 0 of 0, no_body: w1
+an empty body: 200 w1/0 0 of 0 of 0, no_prompt: w1
 no JSON: 200 w1/0 0 of 0 of 0, bad_body: w1
 half of it: 200 w1/0 0 of 0 of 0, bad_body: w1
 no object: 200 w1/0 0 of 0 of 0, bad_body: w1

@@ -182,8 +182,8 @@ load: none
 /generate: 200 w2 2 of 2, overlap
 where vLLM has them: 200 ? 0 of 0, no_tokens
 /inference/v1/generate: 200 ? 0 of 0, unknown_form
-in a session: 200 ? 0 of 0, unknown_field
-with a namespace that no event names: 200 ? 0 of 0, unknown_field
+in a session: 200 ? 0 of 0, unknown_form
+with a namespace that no event names: 200 ? 0 of 0, unknown_form
 not cut: 200 w2 2 of 2, overlap
 load: none
 
@@ -221,7 +221,7 @@ load: none
             client.idle()
 --- response_body
 /v1/chat/completions: 200 w1 2 of 2, overlap
-a cut: 200 ? 0 of 0, unknown_field
+a cut: 200 ? 0 of 0, unknown_form
 SGLang's field: 200 w2 2 of 2, overlap
 /generate: 200 w2 2 of 2, overlap
 "engine":"vllm"
@@ -359,10 +359,10 @@ load: none
                   '{"input":"x","previous_response_id":null}')
             client.idle()
 --- response_body
-gzip: 200 ? 0 of 0, encoded
+gzip: 200 ? 0 of 0, bad_body
 identity: 200 w2 2 of 2, overlap
-BR: 200 ? 0 of 0, encoded
-/v1/responses: 200 ? 0 of 0, unknown_field
+BR: 200 ? 0 of 0, bad_body
+/v1/responses: 200 ? 0 of 0, unknown_form
 /v1/responses: 200 ? 0 of 0, no_tokens
 load: none
 --- error_log

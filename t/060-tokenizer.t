@@ -208,15 +208,15 @@ load: none
 
             client.idle()
 --- response_body
-500: 200 ? 0 of 0, refused
+500: 200 ? 0 of 0, tokenizer
   asked 1 times
-404: 200 ? 0 of 0, refused
+404: 200 ? 0 of 0, tokenizer
   asked 1 times
-400: 200 ? 0 of 0, refused
+400: 200 ? 0 of 0, tokenizer
   asked 1 times
-429: 200 ? 0 of 0, refused
+429: 200 ? 0 of 0, tokenizer
   asked 1 times
-503: 200 ? 0 of 0, refused
+503: 200 ? 0 of 0, tokenizer
   asked 1 times
 load: none
 --- no_error_log
@@ -239,7 +239,7 @@ load: none
             route("awake", '{"prompt":"Hello"}')
             client.idle()
 --- response_body
-silent: 200 ? 0 of 0, budget
+silent: 200 ? 0 of 0, tokenizer
 awake: 200 ? 0 of 2, no overlap
 load: none
 --- error_log
@@ -420,7 +420,7 @@ had text, and no engine can be asked for their token ids
             chat("tools that are left out, or not",
                  '"tools":[{"type":"function"}],"tool_choice":"none"')
             ngx.say("asked ", dict:get("asked"), " times")
-            ngx.say(client.stats().requests.by_reason.unknown_field,
+            ngx.say(client.stats().requests.by_reason.unknown_form,
                     " with an unknown field")
 
             chat("an effort", '"reasoning_effort":"none"')
@@ -432,14 +432,14 @@ had text, and no engine can be asked for their token ids
             client.idle()
 --- response_body
 "truncate_prompt_tokens":4: 200 ? 0 of 1, no overlap
-"prompt_logprobs":0: 200 ? 0 of 0, unknown_field
-"prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_field
-"echo":true,"logprobs":1: 200 ? 0 of 0, unknown_field
+"prompt_logprobs":0: 200 ? 0 of 0, unknown_form
+"prompt_embeds":"AAAA": 200 ? 0 of 0, unknown_form
+"echo":true,"logprobs":1: 200 ? 0 of 0, unknown_form
 "truncate_prompt_tokens":null,"echo":true: 200 w2 2 of 2, overlap
-a text that is cut: 200 ? 0 of 0, unknown_field
-a text that is filled in: 200 ? 0 of 0, unknown_field
-a chat that is cut: 200 ? 0 of 0, unknown_field
-tools that are left out, or not: 200 ? 0 of 0, unknown_field
+a text that is cut: 200 ? 0 of 0, unknown_form
+a text that is filled in: 200 ? 0 of 0, unknown_form
+a chat that is cut: 200 ? 0 of 0, unknown_form
+tools that are left out, or not: 200 ? 0 of 0, unknown_form
 asked 0 times
 7 with an unknown field
 an effort: 200 w2 2 of 2, overlap

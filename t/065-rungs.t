@@ -352,7 +352,7 @@ not 200, status 401: set its key by kv_router_engine
             route("the next rung", CHAT, '{"messages":[{"content":"x"}]}')
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all
-a text: 200 ? 0 of 0, refused, by load refused
+a text: 200 ? 0 of 0, tokenizer, by load tokenizer
 the next rung: 200 w2 2 of 2, overlap, by remote no_rung
 --- error_log
 /v1/chat/completions/render
@@ -379,7 +379,7 @@ the next rung: 200 w2 2 of 2, overlap, by remote no_rung
             route("asked again", COMPLETION, '{"prompt":"b"}')
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all
-refused: 200 ? 0 of 0, refused, by load refused
+refused: 200 ? 0 of 0, tokenizer, by load tokenizer
 true
 asked again: 200 ? 0 of 1, no overlap, by render 
 
@@ -400,14 +400,14 @@ asked again: 200 ? 0 of 1, no overlap, by render
             client.idle()
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all
-hang: 200 ? 0 of 0, budget, by load budget
+hang: 200 ? 0 of 0, tokenizer, by load tokenizer
 long: 200 ? 0 of 0, tokenizer, by load tokenizer
 {"token_ids":["a"]}: 200 ? 0 of 0, tokenizer, by load tokenizer
 {}: 200 ? 0 of 0, tokenizer, by load tokenizer
 []: 200 ? 0 of 0, tokenizer, by load tokenizer
 null: 200 ? 0 of 0, tokenizer, by load tokenizer
-500: 200 ? 0 of 0, refused, by load refused
-401: 200 ? 0 of 0, refused, by load refused
+500: 200 ? 0 of 0, tokenizer, by load tokenizer
+401: 200 ? 0 of 0, tokenizer, by load tokenizer
 8 failed
 load: none
 
@@ -438,7 +438,7 @@ load: none
 
             ngx.say(n, " requests, ", s.questions.asked + s.questions.joined,
                     " had a question")
-            ngx.say(s.requests.by_reason.budget, " over budget")
+            ngx.say(s.requests.by_reason.tokenizer, " over budget")
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all
 5 requests, 5 had a question

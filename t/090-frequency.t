@@ -265,7 +265,7 @@ after it: 200 asked 3 3
 another prompt: 200 asked 4
 less than a block: 200 short
 a text: 200 no_tokens
-no body: 200 no_body
+no body: 200 no_prompt
 a drained worker has them, too: 200 asked 5 4
 
 

@@ -272,7 +272,7 @@ load: none
                         e.chosen and "one" or "none")
             end
 --- response_body
-no_body: 2 candidates, chosen one
+no_prompt: 2 candidates, chosen one
 bad_body: 2 candidates, chosen one
 no_tokens: 2 candidates, chosen one
 short: 2 candidates, chosen one

@@ -58,16 +58,8 @@
     X(LOCAL_SLICES, "local_model", "slices", NULL, NULL, NULL)                \
     X(TEXTS_DONE, "texts", "done", "local_texts_total",                       \
       "how=\"done\"", "Texts for the zone's model, by what became of them.")  \
-    X(TEXTS_RAISE, "texts", "raise", "local_texts_total",                     \
-      "how=\"raise\"", NULL)                                                  \
-    X(TEXTS_UNSUPPORTED, "texts", "unsupported", "local_texts_total",         \
-      "how=\"unsupported\"", NULL)                                            \
     X(TEXTS_BUSY, "texts", "busy", "local_texts_total",                       \
       "how=\"busy\"", NULL)                                                   \
-    X(TEXTS_BUDGET, "texts", "budget", "local_texts_total",                   \
-      "how=\"budget\"", NULL)                                                 \
-    X(TEXTS_TOO_LONG, "texts", "too_long", "local_texts_total",               \
-      "how=\"too_long\"", NULL)                                               \
     X(TEXTS_FAILED, "texts", "failed", "local_texts_total",                   \
       "how=\"failed\"", NULL)                                                 \
     X(ECHOES, "echoes", "kept", NULL, NULL, NULL)                             \

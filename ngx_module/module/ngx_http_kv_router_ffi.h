@@ -33,49 +33,6 @@
 
 
 /*
- * The reason of a routing decision, if the policy gave none; also the index of
- * the counter in the status page.
- */
-
-#define NGX_HTTP_KV_ROUTER_BY_POLICY     0  /* the policy's own reason */
-#define NGX_HTTP_KV_ROUTER_NO_TOKENS     1  /* no token ids in the body */
-#define NGX_HTTP_KV_ROUTER_NO_BODY       2  /* no body at all */
-#define NGX_HTTP_KV_ROUTER_BAD_BODY      3  /* not JSON, or bad token ids */
-#define NGX_HTTP_KV_ROUTER_TOO_LONG      4  /* over max_body or
-                                               max_tokens */
-#define NGX_HTTP_KV_ROUTER_SHORT         5  /* less than one block */
-#define NGX_HTTP_KV_ROUTER_TOKENIZER     6  /* the tokenizer failed */
-#define NGX_HTTP_KV_ROUTER_POLICY_ERROR  7  /* the policy failed */
-#define NGX_HTTP_KV_ROUTER_NO_WORKER     8  /* none at all */
-#define NGX_HTTP_KV_ROUTER_RETRY         9  /* the next best after a failure */
-#define NGX_HTTP_KV_ROUTER_NO_ELIGIBLE   10 /* none eligible: all not draining
-                                               were candidates */
-#define NGX_HTTP_KV_ROUTER_OVERLOAD      11 /* all workers full: refused */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_FORM  12 /* a path that is not known */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD 13 /* a field of the body for which
-                                               cached blocks can't be told */
-#define NGX_HTTP_KV_ROUTER_BUDGET        14 /* no token ids in time */
-#define NGX_HTTP_KV_ROUTER_BUSY          15 /* as many questions to engines as
-                                               there may be */
-#define NGX_HTTP_KV_ROUTER_REFUSED       16 /* an engine refused a question */
-#define NGX_HTTP_KV_ROUTER_NO_RUNG       17 /* no engine can be asked */
-
-#define NGX_HTTP_KV_ROUTER_ENCODED       18 /* a body with a
-                                               Content-Encoding */
-#define NGX_HTTP_KV_ROUTER_NO_PROMPT     19 /* a path whose requests have no
-                                               prompt that is looked for */
-#define NGX_HTTP_KV_ROUTER_NO_LOAD       20 /* a path that infers nothing, or a
-                                               GET */
-#define NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL 21 /* a model that nobody serves:
-                                               refused */
-#define NGX_HTTP_KV_ROUTER_RAISED        22 /* the engine will refuse the
-                                               request: no ids */
-#define NGX_HTTP_KV_ROUTER_UNSUPPORTED   23 /* the engine's ids of such a
-                                               request are not known here */
-#define NGX_HTTP_KV_ROUTER_UNPROVEN      24 /* the engines' echoes have not
-                                               proven the model's ids */
-
-/*
  * Where the token ids of a prompt came from; also the index of the counter in
  * the status page.
  */

@@ -174,11 +174,56 @@ typedef struct {
 
 
 /*
+ * The reasons of a routing decision, if the policy gave none: the list, of
+ * which all names of them are; also the index of the counter in the status
+ * page.
+ *
+ * NO_TOKENS: no token ids in the body.  NO_PROMPT: no body at all, or a path
+ * whose requests have no prompt that is looked for.  BAD_BODY: not JSON, with
+ * a Content-Encoding, or with bad token ids.  TOO_LONG: over
+ * max_body or max_tokens.  SHORT: less than one block.
+ * UNKNOWN_FORM: a path that is not known, or a field of the body for which
+ * cached blocks can't be told. NO_LOAD: a path that infers nothing, or a GET.
+ * TOKENIZER: no token ids of the text: what was asked has failed, was too slow
+ * or too busy, or refused it. NO_RUNG: no engine can be asked.  UNPROVEN: the
+ * engines' echoes have not proven the model's ids.  UNKNOWN_MODEL: nobody
+ * serves it: refused. NO_ELIGIBLE: no worker is eligible, and all not draining
+ * were candidates. OVERLOAD: all workers full: refused.  RETRY: the next best
+ * after a failure.
+ */
+#define NGX_HTTP_KV_ROUTER_WHY_LIST(X)                                        \
+    X(BY_POLICY, "policy")                                                    \
+    X(NO_TOKENS, "no_tokens")                                                 \
+    X(NO_PROMPT, "no_prompt")                                                 \
+    X(BAD_BODY, "bad_body")                                                   \
+    X(TOO_LONG, "too_long")                                                   \
+    X(SHORT, "short")                                                         \
+    X(UNKNOWN_FORM, "unknown_form")                                           \
+    X(NO_LOAD, "no_load")                                                     \
+    X(TOKENIZER, "tokenizer")                                                 \
+    X(NO_RUNG, "no_rung")                                                     \
+    X(UNPROVEN, "unproven")                                                   \
+    X(UNKNOWN_MODEL, "unknown_model")                                         \
+    X(POLICY_ERROR, "policy_error")                                           \
+    X(NO_WORKER, "no_worker")                                                 \
+    X(NO_ELIGIBLE, "no_eligible")                                             \
+    X(OVERLOAD, "overload")                                                   \
+    X(RETRY, "retry")
+
+#define NGX_HTTP_KV_ROUTER_WHY_ID(id, name)    NGX_HTTP_KV_ROUTER_##id,
+#define NGX_HTTP_KV_ROUTER_WHY_NAME(id, name)  name,
+
+enum {
+    NGX_HTTP_KV_ROUTER_WHY_LIST(NGX_HTTP_KV_ROUTER_WHY_ID)
+    NGX_HTTP_KV_ROUTER_REASONS
+};
+
+
+/*
  * Data that nginx's processes share beside the kvr zone.  Each counter is only
  * changed by ngx_atomic_fetch_add(), and can be read at any time.
  */
 
-#define NGX_HTTP_KV_ROUTER_REASONS  32
 #define NGX_HTTP_KV_ROUTER_RUNGS    6
 
 /* a worker that is asked for its load, by whichever process comes first */

@@ -161,7 +161,7 @@ ngx_http_kv_router_body(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     }
 
     if (size == 0) {
-        return NGX_HTTP_KV_ROUTER_NO_BODY;
+        return NGX_HTTP_KV_ROUTER_NO_PROMPT;
     }
 
     if (body->scan && body->buf == buf && body->pos == buf->pos

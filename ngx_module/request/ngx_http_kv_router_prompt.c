@@ -72,7 +72,7 @@ ngx_http_kv_router_scan(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
                           "what the engine reads, routed by load",
                           prompt->field);
 
-            return NGX_HTTP_KV_ROUTER_UNKNOWN_FIELD;
+            return NGX_HTTP_KV_ROUTER_UNKNOWN_FORM;
         }
 
         return prompt->has_ids ? NGX_HTTP_KV_ROUTER_BY_POLICY
@@ -173,9 +173,16 @@ ngx_http_kv_router_search(ngx_http_request_t *r,
 
     ngx_memzero(prompt, offsetof(kvr_prompt_t, model_buf));
 
-    why = ngx_http_kv_router_encoded(r)
-          ? NGX_HTTP_KV_ROUTER_ENCODED
-          : ngx_http_kv_router_scan(r, ctx, prompt);
+    if (ngx_http_kv_router_encoded(r)) {
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "kv_router: the body has a Content-Encoding and is not "
+                      "read, routed by load");
+
+        why = NGX_HTTP_KV_ROUTER_BAD_BODY;
+
+    } else {
+        why = ngx_http_kv_router_scan(r, ctx, prompt);
+    }
 
     switch (ctx->prompt.form) {
 

@@ -31,24 +31,8 @@ static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen g);
 
 
-/* Indexed by NGX_HTTP_KV_ROUTER_BY_POLICY and the values after it. */
-
 static const char  *ngx_http_kv_router_why_names[] = {
-    "policy", "no_tokens", "no_body", "bad_body", "too_long", "short",
-    "tokenizer", "policy_error", "no_worker", "retry", "no_eligible",
-    "overload", "unknown_form", "unknown_field",
-
-    [NGX_HTTP_KV_ROUTER_BUDGET] = "budget",
-    [NGX_HTTP_KV_ROUTER_BUSY] = "busy",
-    [NGX_HTTP_KV_ROUTER_REFUSED] = "refused",
-    [NGX_HTTP_KV_ROUTER_NO_RUNG] = "no_rung",
-    [NGX_HTTP_KV_ROUTER_ENCODED] = "encoded",
-    [NGX_HTTP_KV_ROUTER_NO_PROMPT] = "no_prompt",
-    [NGX_HTTP_KV_ROUTER_NO_LOAD] = "no_load",
-    [NGX_HTTP_KV_ROUTER_UNKNOWN_MODEL] = "unknown_model",
-    [NGX_HTTP_KV_ROUTER_RAISED] = "raised",
-    [NGX_HTTP_KV_ROUTER_UNSUPPORTED] = "unsupported",
-    [NGX_HTTP_KV_ROUTER_UNPROVEN] = "unproven"
+    NGX_HTTP_KV_ROUTER_WHY_LIST(NGX_HTTP_KV_ROUTER_WHY_NAME)
 };
 
 
@@ -62,11 +46,8 @@ static const char  *ngx_http_kv_router_rung_names[NGX_HTTP_KV_ROUTER_RUNGS] = {
 const char *
 ngx_http_kv_router_why_name(ngx_uint_t why)
 {
-    if (why >= sizeof(ngx_http_kv_router_why_names) / sizeof(char *)) {
-        return NULL;
-    }
-
-    return ngx_http_kv_router_why_names[why];
+    return why < NGX_HTTP_KV_ROUTER_REASONS
+           ? ngx_http_kv_router_why_names[why] : NULL;
 }
 
 
@@ -595,7 +576,6 @@ void
 ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
     ngx_uint_t                    i;
-    const char                   *name;
     kvr_stats_t                   stats;
     const kvr_params_t           *params;
     ngx_http_kv_router_routed_t   routed;
@@ -642,11 +622,8 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_gen_map(g, "by_reason");
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
-        name = ngx_http_kv_router_why_name(i);
-
-        if (name) {
-            ngx_http_kv_router_gen_u64(g, name, zone->sh->by_reason[i]);
-        }
+        ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_why_name(i),
+                                   zone->sh->by_reason[i]);
     }
 
     yajl_gen_map_close(g);

@@ -237,7 +237,6 @@ static void
 ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                    i;
-    const char                   *name;
     kvr_stats_t                   stats;
     kvr_turns_stats_t             turns;
     ngx_http_kv_router_zone_t    *zone;
@@ -290,12 +289,9 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
                               "by what decided.");
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
-        name = ngx_http_kv_router_why_name(i);
-
-        if (name) {
-            ngx_http_kv_router_sample(s, NULL, "reason", name,
-                                      zone->sh->by_reason[i]);
-        }
+        ngx_http_kv_router_sample(s, NULL, "reason",
+                                  ngx_http_kv_router_why_name(i),
+                                  zone->sh->by_reason[i]);
     }
 
     ngx_http_kv_router_metric(s, "tokens_total", NULL, "Requests routed, by "

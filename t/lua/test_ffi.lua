@@ -116,12 +116,6 @@ door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 
 local text = read("ngx_module/module/ngx_http_kv_router_ffi.h")
 
-for name, value in pairs(lib.WHY) do
-    is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_" .. name
-                           .. "%s+(%d+)")), value,
-       name .. " has the header's number")
-end
-
 for name, value in pairs(engines.BY) do
     is(tonumber(text:match("#define NGX_HTTP_KV_ROUTER_BY_" .. name:upper()
                            .. "%s+(%d+)")), value,
@@ -165,6 +159,15 @@ for id = 0, #lib.CONFIDENCES do
 end
 
 list("src/fleet/kvr_fleet.h", "KVR_CONFIDENCES", confidences)
+
+local whys = {}
+
+for name, value in pairs(lib.WHY) do
+    whys[name] = value
+end
+
+list("ngx_module/module/ngx_http_kv_router_module.h",
+     "NGX_HTTP_KV_ROUTER_WHY_LIST", whys)
 
 local healths = {}
 

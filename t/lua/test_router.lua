@@ -560,7 +560,7 @@ has(fake.log[1], "tokenizer: 10.0.0.2:8000: no ids", "an answer without ids: log
 reset { why = WHY.NO_TOKENS, field = "tool_choice" }
 fake.body = '{"messages":[],"tools":[{}],"tool_choice":"none"}'
 text:access()
-is(state.by, WHY.UNKNOWN_FIELD, "a field that changes the tokens: told")
+is(state.by, WHY.UNKNOWN_FORM, "a field that changes the tokens: told")
 has(fake.log[1], 'the field "tool_choice" of the body',
     "a field that changes the tokens: named in the log")
 

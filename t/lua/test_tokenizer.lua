@@ -430,7 +430,7 @@ is(second.host, "10.0.0.1", "the second least loaded")
 sockets(sock.new("", { connect = "connection refused" }),
         sock.new("", { connect = "connection refused" }), sock.new(ANSWER))
 is(ask(t, '{"prompt":"three"}'),
-   "refused: 10.0.0.1:8000: connect: connection refused", "but not a third")
+   "tokenizer: 10.0.0.1:8000: connect: connection refused", "but not a third")
 
 s = sockets(sock.new("", { send = "broken" }), sock.new(ANSWER))
 is(ask(t, '{"prompt":"four"}'), "tokenizer: 10.0.0.2:8000: send: broken",
@@ -442,13 +442,13 @@ for _, status in ipairs { 400, 401, 404, 429, 500, 503 } do
     sockets(sock.new("HTTP/1.1 " .. status .. " X\r\nContent-Length: 0\r\n\r\n"),
             sock.new(ANSWER))
     is(ask(t, '{"prompt":"' .. status .. '"}'),
-       "refused: 10.0.0.2:8000: status " .. status,
+       "tokenizer: 10.0.0.2:8000: status " .. status,
        "what one refuses another is not asked: " .. status)
     is(fake.doubted, 1, "but that engine is probed again")
 end
 
 sockets(sock.new("", { receive = "timeout" }))
-is(ask(t, '{"prompt":"slow"}'), "budget: 10.0.0.2:8000: receive: timeout",
+is(ask(t, '{"prompt":"slow"}'), "tokenizer: 10.0.0.2:8000: receive: timeout",
    "one that does not answer in time")
 
 sockets(sock.new(OK .. "Content-Length: 2\r\n\r\n{}"))
@@ -463,7 +463,7 @@ sockets()
 declined = true
 is(ask(t, '{"input":"x"}'), "nothing", "without a text nobody is asked")
 declined = "suffix"
-is(ask(t, '{"prompt":"x","suffix":"y"}'), "unknown_field: suffix",
+is(ask(t, '{"prompt":"x","suffix":"y"}'), "unknown_form: suffix",
    "nor with a field that it would have to know")
 declined = nil
 is(ask(t, '{"prompt":"' .. ("x"):rep(9 * 2^20) .. '"}'), "too_long",
@@ -514,7 +514,7 @@ local kinds = fake.match { { active_requests = 2, engine_id = 1 },
 
 sockets(sock.new("", { connect = "connection refused" }), sock.new(ANSWER))
 is(ask(t, '{"prompt":"kinds"}', "chat", kinds),
-   "refused: 10.0.0.2:8000: connect: connection refused",
+   "tokenizer: 10.0.0.2:8000: connect: connection refused",
    "an engine of another kind would have to be asked otherwise")
 
 s = sockets(sock.new(RENDERED))
@@ -572,7 +572,8 @@ tap.ok(seconds > 4.9 and seconds <= 5, "as long as the text may wait")
 
 local other, late = start(t, '{"prompt":"same"}')
 
-is(resume(other, nil), "budget", "one whose time is over goes by load")
+is(resume(other, nil), "tokenizer: 10.0.0.2:8000: timeout",
+   "one whose time is over goes by load")
 is(late ~= nil, true, "having waited for the same")
 is(resume(leader), "5 6 7", "then the answer comes")
 is(sema:count(), 1, "for all that still wait")
@@ -584,8 +585,11 @@ is(fake.asked["questions.asked"] .. " "
 sockets(waiting("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"))
 leader = start(t, '{"prompt":"fails"}')
 follower = start(t, '{"prompt":"fails"}')
-has(resume(leader), "refused: ", "a question that fails")
-is(resume(follower, true), "refused", "fails for all that waited")
+has(resume(leader), "tokenizer: ", "a question that fails")
+is(resume(follower, true), "tokenizer: 10.0.0.2:8000: status 500",
+   "fails for all that waited")
+
+local BUSY = "tokenizer: too many questions for token ids are on their way"
 
 -- four of an engine, of which there are three
 local started = {}
@@ -595,7 +599,7 @@ for i = 1, 12 do
     started[i] = start(t, '{"prompt":"many ' .. i .. '"}')
 end
 
-is(ask(t, '{"prompt":"one more"}'), "busy",
+is(ask(t, '{"prompt":"one more"}'), BUSY,
    "a thirteenth question to three engines: they are busy")
 
 for i = 1, 12 do
@@ -620,7 +624,7 @@ for i = 1, 64 do
     start(t, '{"prompt":"wide ' .. i .. '"}', wide, started[i])
 end
 
-is(ask(t, '{"prompt":"wide"}', "completions", wide), "busy",
+is(ask(t, '{"prompt":"wide"}', "completions", wide), BUSY,
    "a 65th question of a process: it is busy")
 
 -- the requests that ask are killed
@@ -635,7 +639,7 @@ for i = 1, 64 do
     started[i] = start(t, '{"prompt":"again ' .. i .. '"}', wide)
 end
 
-is(ask(t, '{"prompt":"again"}', "completions", wide), "busy",
+is(ask(t, '{"prompt":"again"}', "completions", wide), BUSY,
    "requests that end while they ask give their questions back, once")
 
 for i = 1, 64 do
@@ -650,7 +654,7 @@ for i = 1, 4 do
     start(t, '{"prompt":"one ' .. i .. '"}', one, started)
 end
 
-is(ask(t, '{"prompt":"one"}', "completions", one), "busy", "a busy engine")
+is(ask(t, '{"prompt":"one"}', "completions", one), BUSY, "a busy engine")
 fake.gone(started)
 sockets(sock.new(ANSWER))
 is(ask(t, '{"prompt":"one"}', "completions", one), "5 6 7",
@@ -684,7 +688,7 @@ for _ = 1, 256 do
     start(t, '{"prompt":"crowd"}')
 end
 
-is(ask(t, '{"prompt":"crowd"}'), "busy", "256 wait for an answer at most")
+is(ask(t, '{"prompt":"crowd"}'), BUSY, "256 wait for an answer at most")
 resume(leader)
 
 

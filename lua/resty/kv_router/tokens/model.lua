@@ -66,16 +66,6 @@ local TEXT_BYTE = 4
 local TEXT = 2^20
 local TEXT_MAX = 64 * 2^20
 
--- What a failure is told as.  It is counted under its own name.
-local FAILURES = {
-    raise = WHY.RAISED,
-    unsupported = WHY.UNSUPPORTED,
-    busy = WHY.BUSY,
-    budget = WHY.BUDGET,
-    too_long = WHY.TOO_LONG,
-    failed = WHY.TOKENIZER,
-}
-
 
 -- ---- what a directory says --------------------------------------------------
 
@@ -549,19 +539,19 @@ end
 
 -- The token ids of a request's text.  job: as for tokens/tokenizer.lua;
 -- seconds: that it may take, or nil.  Returns an entry with tokens, n and drop,
--- a function to be called when the tokens are not needed any more; or nil and
--- one of WHY.  Yields.
+-- a function to be called when the tokens are not needed any more; or nil, one
+-- of WHY, and whether the engine will refuse the request, too.  Yields.
 function _M:tokenize(job, seconds)
     local tape = lib.body(job.r)
 
     if not tape then
-        return nil, WHY.NO_BODY
+        return nil, WHY.NO_PROMPT
     end
 
     local function failed(kind, err)
-        local known = FAILURES[kind] and kind or "failed"
+        local busy = kind == "busy" or kind == "budget"
 
-        engines.count(job.zone, "texts." .. known)
+        engines.count(job.zone, busy and "texts.busy" or "texts.failed")
 
         if err == NO_TEMPLATE then
             log.limited("no template " .. self.name, log.MINUTE, ERR,
@@ -579,7 +569,8 @@ function _M:tokenize(job, seconds)
                     ": ", log.told(err))
         end
 
-        return nil, FAILURES[known]
+        return nil, kind == "too_long" and WHY.TOO_LONG or WHY.TOKENIZER,
+               kind == "raise"
     end
 
     local place, busy = take(job, tape, seconds)

@@ -82,6 +82,8 @@ local MAX_WAITING = 256
 local BUDGET = 50000
 local BUDGET_BYTE = 2
 
+local BUSY = "too many questions for token ids are on their way"
+
 
 -- The rungs of a setting, the best one first.
 local SETTINGS = {
@@ -289,7 +291,7 @@ end
 -- is none.
 local function choose(self, job)
     local found = job.found
-    local why = WHY.NO_RUNG
+    local why, err = WHY.NO_RUNG
 
     held.sweep()
 
@@ -300,7 +302,7 @@ local function choose(self, job)
             local c = found[i]
 
             if has(self, engines.rungs(job.zone, c), rung, job.form) then
-                why = WHY.BUSY
+                why, err = WHY.TOKENIZER, BUSY
 
                 if (at_address[c.address] or 0) < MAX_OF_ENGINE then
                     able[#able + 1] = c
@@ -326,26 +328,16 @@ local function choose(self, job)
         end
     end
 
-    return nil, why
-end
-
-
--- What an error of resty.kv_router.tokens.http is.
-local function why_of(err)
-    if find(err, "timeout", 1, true) then
-        return WHY.BUDGET
-    end
-
-    return sub(err, 1, 8) == "connect:" and WHY.REFUSED or WHY.TOKENIZER
+    return nil, why, err
 end
 
 
 -- Asks the first of the engines, and the next one when no connection was
--- accepted.  Returns the answer, or nil, one of WHY and a sentence.
+-- accepted.  Returns the answer, or nil and a sentence.
 local function ask(q, job, chosen, path, question)
     local opts = { timeout = 3.6e6, deadline = q.deadline, limit = MAX_ANSWER,
                    engine = job.engine }
-    local err, why
+    local err
 
     for i, c in ipairs(chosen) do
         if i > 1 then
@@ -365,32 +357,31 @@ local function ask(q, job, chosen, path, question)
             -- it may have lost what the probe found
             engines.doubt(job.zone, c.holder)
 
-            return nil, WHY.REFUSED, c.address .. ": status " .. status
+            return nil, c.address .. ": status " .. status
         end
 
         err = c.address .. ": " .. answer
-        why = why_of(answer)
 
-        if why ~= WHY.REFUSED then
+        if sub(answer, 1, 8) ~= "connect:" or find(answer, "timeout", 1, true) then
             break
         end
     end
 
-    return nil, why, err
+    return nil, err
 end
 
 
 local function answered(q, job, chosen, path, question)
-    local answer, why, err = ask(q, job, chosen, path, question)
+    local answer, err = ask(q, job, chosen, path, question)
 
     if not answer then
-        return nil, why, err
+        return nil, err
     end
 
     local tokens, n = ids_of(job.zone, answer)
 
     if not tokens then
-        return nil, WHY.TOKENIZER, q.address .. ": " .. n
+        return nil, q.address .. ": " .. n
     end
 
     return { tokens = tokens, n = n }
@@ -405,7 +396,7 @@ end
 -- Waits for a question of another request; nil alone: that request has ended.
 local function join(q, deadline, job)
     if q.waiting >= MAX_WAITING then
-        return nil, WHY.BUSY
+        return nil, BUSY
     end
 
     local hold = held.take(job.r, wait_no_more, q)
@@ -419,11 +410,10 @@ local function join(q, deadline, job)
     held.sweep()
 
     if not ok then
-        return nil, WHY.BUDGET
+        return nil, q.address .. ": timeout"
     end
 
-    -- who asked has said what is wrong
-    return q.entry, q.why
+    return q.entry, q.err
 end
 
 
@@ -433,10 +423,10 @@ local function lead(self, key, job, chosen, path, question, deadline)
 
     count(zone, "questions.asked")
 
-    local ok, entry, why, err = pcall(answered, q, job, chosen, path, question)
+    local ok, entry, err = pcall(answered, q, job, chosen, path, question)
 
     if not ok then
-        entry, why, err = nil, WHY.TOKENIZER, tostring(entry)
+        entry, err = nil, tostring(entry)
     end
 
     if entry then
@@ -446,10 +436,10 @@ local function lead(self, key, job, chosen, path, question, deadline)
     end
 
     q.entry = entry
-    q.why = why
+    q.err = err
     held.give(q.hold)
 
-    return entry, why, err
+    return entry, err
 end
 
 
@@ -459,7 +449,7 @@ local function entry_for(self, job, chosen, path, question)
                                      or BUDGET + BUDGET_BYTE * #question)
     local key = engines.digest(path .. question)
     local entry = self.cache:get(key)
-    local why
+    local err
 
     if entry then
         count(job.zone, "questions.kept")
@@ -468,15 +458,15 @@ local function entry_for(self, job, chosen, path, question)
     end
 
     while asked[key] do
-        entry, why = join(asked[key], deadline, job)
+        entry, err = join(asked[key], deadline, job)
 
-        if entry or why then
-            return entry, why
+        if entry or err then
+            return entry, err
         end
     end
 
     if nasked >= MAX_QUESTIONS then
-        return nil, WHY.BUSY
+        return nil, BUSY
     end
 
     return lead(self, key, job, chosen, path, question, deadline)
@@ -493,12 +483,12 @@ local function by_model(self, job)
         return nil, WHY.UNPROVEN
     end
 
-    local entry, why = self.model:tokenize(job, self.timeout
-                                                and self.timeout / 1e6)
+    local entry, why, raised = self.model:tokenize(job, self.timeout
+                                                        and self.timeout / 1e6)
 
     if state == BELIEVED then
         -- what the model refuses the engine will refuse itself
-        return entry, why, self.explicit or why == WHY.RAISED
+        return entry, why, self.explicit or raised
     end
 
     if entry then
@@ -534,10 +524,10 @@ function _M:tokenize(job)
         passed = why
     end
 
-    local rung, chosen = choose(self, job)
+    local rung, chosen, busy = choose(self, job)
 
     if not rung then
-        return nil, chosen == WHY.NO_RUNG and passed or chosen
+        return nil, chosen == WHY.NO_RUNG and passed or chosen, busy
     end
 
     local question, path, err = question_of(job.r, job.zone, rung,
@@ -549,19 +539,19 @@ function _M:tokenize(job)
 
     -- instead of the path there is a field
     if not question then
-        return nil, path and WHY.UNKNOWN_FIELD, nil, path
+        return nil, path and WHY.UNKNOWN_FORM, nil, path
     end
 
     if #question > MAX_BODY then
         return nil, WHY.TOO_LONG
     end
 
-    local entry, why
+    local entry
 
-    entry, why, err = entry_for(self, job, chosen, path, question)
+    entry, err = entry_for(self, job, chosen, path, question)
 
     if not entry then
-        return nil, why, err
+        return nil, WHY.TOKENIZER, err
     end
 
     return entry, BY[rung],
