@@ -82,41 +82,6 @@ typedef enum {
 } kvr_verdict_t;
 
 
-/* Why an event was not kept; counted by kind. */
-typedef enum {
-    KVR_WHY_NONE = 0,
-
-    /* filtered */
-    KVR_WHY_MEDIUM,         /* a medium that we do not know */
-    KVR_WHY_LOCALITY,       /* a locality other than LOCAL */
-    KVR_WHY_GROUP,          /* a KV cache group that is not indexed */
-    KVR_WHY_EXTRA_KEY,      /* an extra key that can't be classified */
-    KVR_WHY_LORA_ID,        /* a LoRA without a name and a number */
-    KVR_WHY_BIGRAM,         /* tokens in pairs (EAGLE), and the index isn't;
-                               or the other way round */
-    KVR_WHY_PARTIAL,        /* a partial block */
-    KVR_WHY_OBJECT_KEY,     /* an object of Mooncake's store which is not known
-                               to be a whole block */
-
-    /* refused */
-    KVR_WHY_SYNTAX,         /* the dialect does not allow it */
-    KVR_WHY_TYPE,           /* event type missing or unknown */
-    KVR_WHY_LENGTH,         /* tokens, hashes and block size don't fit */
-    KVR_WHY_BLOCK_SIZE,     /* not a multiple of the index's */
-    KVR_WHY_LIMIT,          /* over a bound of kvr.h */
-    KVR_WHY_PARENT,         /* parent unknown to this holder */
-    KVR_WHY_RANK,           /* rank out of range, or no room for it */
-    KVR_WHY_WORKER,         /* worker id invalid, or not the channel's */
-    KVR_WHY_FULL,           /* the zone is full */
-
-    /* left out, no error of the engine */
-    KVR_WHY_FORGOTTEN,      /* the zone forgot the parent */
-    KVR_WHY_UNKNOWN,        /* a tier of a block that is not known */
-
-    KVR_WHYS
-} kvr_why_t;
-
-
 /* Classes of reasons, by the effect on the worker's confidence. */
 typedef enum {
     KVR_WHY_IS_NONE = 0,
@@ -124,6 +89,42 @@ typedef enum {
     KVR_WHY_IS_REFUSED,     /* DEGRADED */
     KVR_WHY_IS_FORGOTTEN    /* TRUNCATED, if anything */
 } kvr_why_class_t;
+
+
+/*
+ * Why an event was not kept, counted by kind: the list, of which all names and
+ * classes of them are.  docs/events.md, "Confidence", tells what each is.
+ */
+#define KVR_WHY_LIST(X)                                                       \
+    X(NONE, "none", NONE)                                                     \
+    X(MEDIUM, "medium", FILTERED)                                             \
+    X(LOCALITY, "locality", FILTERED)                                         \
+    X(GROUP, "group", FILTERED)                                               \
+    X(EXTRA_KEY, "extra_key", FILTERED)                                       \
+    X(LORA_ID, "lora_id", FILTERED)                                           \
+    X(BIGRAM, "bigram", FILTERED)                                             \
+    X(PARTIAL, "partial", FILTERED)                                           \
+    X(OBJECT_KEY, "object_key", FILTERED)                                     \
+    X(SYNTAX, "syntax", REFUSED)                                              \
+    X(TYPE, "type", REFUSED)                                                  \
+    X(LENGTH, "length", REFUSED)                                              \
+    X(BLOCK_SIZE, "block_size", REFUSED)                                      \
+    X(LIMIT, "limit", REFUSED)                                                \
+    X(PARENT, "parent", REFUSED)                                              \
+    X(RANK, "rank", REFUSED)                                                  \
+    X(WORKER, "worker", REFUSED)                                              \
+    X(FULL, "full", FORGOTTEN)                                                \
+    X(FORGOTTEN, "forgotten", FORGOTTEN)                                      \
+    X(UNKNOWN, "unknown", FORGOTTEN)
+
+#define KVR_WHY_ID(id, name, class)     KVR_WHY_##id,
+#define KVR_WHY_NAME(id, name, class)   name,
+#define KVR_WHY_CLASS(id, name, class)  KVR_WHY_IS_##class,
+
+typedef enum {
+    KVR_WHY_LIST(KVR_WHY_ID)
+    KVR_WHYS
+} kvr_why_t;
 
 
 /*

@@ -13,31 +13,11 @@
 #include <stdlib.h>
 
 
-static const char *const  kvr_why_names[KVR_WHYS] = {
-    [KVR_WHY_NONE] = "none",
-    [KVR_WHY_MEDIUM] = "medium",
-    [KVR_WHY_LOCALITY] = "locality",
-    [KVR_WHY_GROUP] = "group",
-    [KVR_WHY_EXTRA_KEY] = "extra_key",
-    [KVR_WHY_LORA_ID] = "lora_id",
-    [KVR_WHY_BIGRAM] = "bigram",
-    [KVR_WHY_PARTIAL] = "partial",
-    [KVR_WHY_OBJECT_KEY] = "object_key",
-    [KVR_WHY_SYNTAX] = "syntax",
-    [KVR_WHY_TYPE] = "type",
-    [KVR_WHY_LENGTH] = "length",
-    [KVR_WHY_BLOCK_SIZE] = "block_size",
-    [KVR_WHY_LIMIT] = "limit",
-    [KVR_WHY_PARENT] = "parent",
-    [KVR_WHY_RANK] = "rank",
-    [KVR_WHY_WORKER] = "worker",
-    [KVR_WHY_FULL] = "full",
-    [KVR_WHY_FORGOTTEN] = "forgotten",
-    [KVR_WHY_UNKNOWN] = "unknown"
-};
+static const char *const  kvr_why_names[] = { KVR_WHY_LIST(KVR_WHY_NAME) };
 
+static const uint8_t  kvr_why_classes[] = { KVR_WHY_LIST(KVR_WHY_CLASS) };
 
-static const char *const  kvr_why_classes[] = {
+static const char *const  kvr_why_class_names[] = {
     [KVR_WHY_IS_NONE] = "none",
     [KVR_WHY_IS_FILTERED] = "filtered",
     [KVR_WHY_IS_REFUSED] = "refused",
@@ -48,33 +28,21 @@ static const char *const  kvr_why_classes[] = {
 const char *
 kvr_why_name(kvr_why_t why)
 {
-    if ((unsigned) why >= KVR_WHYS) {
-        return "unknown";
-    }
-
-    return kvr_why_names[why];
+    return (unsigned) why < KVR_WHYS ? kvr_why_names[why] : "unknown";
 }
 
 
 kvr_why_class_t
 kvr_why_class(kvr_why_t why)
 {
-    if (why == KVR_WHY_NONE) {
-        return KVR_WHY_IS_NONE;
-    }
-
-    if (why < KVR_WHY_SYNTAX) {
-        return KVR_WHY_IS_FILTERED;
-    }
-
-    return why < KVR_WHY_FULL ? KVR_WHY_IS_REFUSED : KVR_WHY_IS_FORGOTTEN;
+    return kvr_why_classes[why];
 }
 
 
 const char *
 kvr_why_class_name(kvr_why_class_t c)
 {
-    return kvr_why_classes[c];
+    return kvr_why_class_names[c];
 }
 
 
