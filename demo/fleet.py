@@ -452,7 +452,7 @@ class Fleet:
         before = self._missed()
         cpu = router.cpu_seconds()
         prompts = self._prompt_tokens()
-        rungs = self.status()["requests"]["by_tokens"]
+        rungs = self.status()["requests"]["by_rung"]
         output = self.directory / "replay.json"
         output.unlink(missing_ok=True)
         run_attached([
@@ -478,7 +478,7 @@ class Fleet:
                 "tokens": {worker: now - prompts[worker] for worker, now
                            in self._prompt_tokens().items()},
                 "rungs": {rung: now - rungs[rung] for rung, now in
-                          self.status()["requests"]["by_tokens"].items()}}
+                          self.status()["requests"]["by_rung"].items()}}
 
 
 # ----------------------------------------------------------------- programs

@@ -104,7 +104,7 @@ _EOC_
             end
         }
 
-        add_header  x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason, by $kv_router_tokens_by $kv_router_tokens_why" always;
+        add_header  x-route "$kv_router_worker $kv_router_overlap_blocks of $kv_router_prompt_blocks, $kv_router_reason, by $kv_router_rung $kv_router_rung_why" always;
         proxy_pass  http://engines;
     }
 _EOC_
@@ -471,7 +471,7 @@ found vllm 0.32.0: all; vllm 0.32.0: all
             local e = require("cjson").decode(ask("POST", "/kv/route",
                 '{"messages":[{"role":"user","content":"what?"}]}').body)
 
-            ngx.say(e.tokens_by, " ", e.tokens_why, ", ", e.prompt_blocks,
+            ngx.say(e.rung, " ", e.rung_why, ", ", e.prompt_blocks,
                     " blocks")
 --- response_body
 found vllm 0.32.0: all; vllm 0.32.0: all

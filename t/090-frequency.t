@@ -315,7 +315,7 @@ replaced 0 cut 2
                 ngx.say(answer.status, " ", answer.headers["x-reason"])
             end
 
-            ngx.say(client.stats("/texts").requests.by_tokens.text)
+            ngx.say(client.stats("/texts").requests.by_rung.text)
 --- response_body
 200 asked without hashes, has some: false
 200 asked without hashes, has some: true

@@ -476,7 +476,7 @@ none
                     tonumber(two:match("(%d+) of")) > 0)
             ngx.say(one:sub(1, 2) == two:sub(1, 2), " ",
                     two:match("ESTIMATED"))
-            ngx.say(client.stats().requests.by_tokens.text, " ",
+            ngx.say(client.stats().requests.by_rung.text, " ",
                     client.stats().requests.by_reason.no_tokens)
             ngx.say(chat("Short."):match("(%d+ of %d+)"))
 --- response_body
@@ -501,7 +501,7 @@ true ESTIMATED
                              "w%d ", "")))
             end
 
-            ngx.say(client.stats().requests.by_tokens.text, " ",
+            ngx.say(client.stats().requests.by_rung.text, " ",
                     client.stats().routed.appended)
 --- response_body
 0 of 0, UNKNOWN

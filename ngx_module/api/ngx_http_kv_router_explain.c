@@ -180,11 +180,11 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
                                    ngx_http_kv_router_why_name(choice->why));
     }
 
-    /* the values of $kv_router_tokens_by and $kv_router_tokens_why */
+    /* the values of $kv_router_rung and $kv_router_rung_why */
 
-    ngx_http_kv_router_gen_str(g, "tokens_by",
+    ngx_http_kv_router_gen_str(g, "rung",
                                ngx_http_kv_router_rung_name(ctx->keys.rung));
-    ngx_http_kv_router_gen_str(g, "tokens_why", rung_why
+    ngx_http_kv_router_gen_str(g, "rung_why", rung_why
                                ? ngx_http_kv_router_why_name(rung_why) : "");
 
     ngx_http_kv_router_gen_key(g, "chosen");

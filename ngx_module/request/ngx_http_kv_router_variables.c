@@ -22,8 +22,8 @@ typedef enum {
     ngx_http_kv_router_var_cached,
     ngx_http_kv_router_var_confidence,
     ngx_http_kv_router_var_reason,
-    ngx_http_kv_router_var_tokens_by,
-    ngx_http_kv_router_var_tokens_why,
+    ngx_http_kv_router_var_rung,
+    ngx_http_kv_router_var_rung_why,
     ngx_http_kv_router_var_time,
     ngx_http_kv_router_var_hashes
 } ngx_http_kv_router_var_e;
@@ -78,11 +78,11 @@ static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
     { ngx_string("kv_router_reason"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_reason, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("kv_router_tokens_by"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_tokens_by, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("kv_router_rung"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_rung, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
-    { ngx_string("kv_router_tokens_why"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_tokens_why, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+    { ngx_string("kv_router_rung_why"), NULL, ngx_http_kv_router_variable,
+      ngx_http_kv_router_var_rung_why, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("kv_router_time"), NULL, ngx_http_kv_router_variable,
       ngx_http_kv_router_var_time, NGX_HTTP_VAR_NOCACHEABLE, 0 },
@@ -142,7 +142,7 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
             && ctx->choice.prefiller == NULL)
         || (data == ngx_http_kv_router_var_cached
             && ctx->answer.cached_tokens < 0)
-        || (data == ngx_http_kv_router_var_tokens_why
+        || (data == ngx_http_kv_router_var_rung_why
             && ctx->keys.rung_why == 0))
     {
         v->not_found = 1;
@@ -221,12 +221,12 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
         break;
 
-    case ngx_http_kv_router_var_tokens_by:
+    case ngx_http_kv_router_var_rung:
         s.data = (u_char *) ngx_http_kv_router_rung_name(ctx->keys.rung);
         s.len = ngx_strlen(s.data);
         break;
 
-    case ngx_http_kv_router_var_tokens_why:
+    case ngx_http_kv_router_var_rung_why:
         s.data = (u_char *) ngx_http_kv_router_why_name(ctx->keys.rung_why);
         s.len = ngx_strlen(s.data);
         break;

@@ -628,7 +628,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     yajl_gen_map_close(g);
 
-    ngx_http_kv_router_gen_map(g, "by_tokens");
+    ngx_http_kv_router_gen_map(g, "by_rung");
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
         ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_rung_name(i),

@@ -93,7 +93,7 @@ class Drawn:
 
     def rung(self):
         """Where its token ids came from, and why from nothing better."""
-        by = self.explained["tokens_by"]
+        by = self.explained["rung"]
         return by if by != "load" else f"load ({self.explained['reason']})"
 
 
@@ -204,7 +204,7 @@ def turns(runner, at, rng):
                 "max_tokens": 16, "temperature": 0})
             runner.count(name, form, answer)
             if answer.status == 200:
-                rungs.add(answer.explained["tokens_by"])
+                rungs.add(answer.explained["rung"])
                 prompts += answer.prompt
                 messages.append({"role": "assistant",
                                  "content": answer.text or ""})

@@ -103,7 +103,7 @@ http {
         client_body_buffer_size  4k;    # long prompts are in files
 
         location / {
-            add_header  x-route "$pid $kv_router_tokens_by $kv_router_worker $kv_router_tokens_why" always;
+            add_header  x-route "$pid $kv_router_rung $kv_router_worker $kv_router_rung_why" always;
 
             lua_check_client_abort  @ABORT@;
             access_by_lua_block { routers[ngx.var.http_x_router]:access() }

@@ -52,7 +52,7 @@ MAGIC = b"enoz-rvk"             # what a zone's header begins with
 # a location's: its answers have what was decided, for decision()
 DECIDED = ('add_header x-decided "$kv_router_worker $kv_router_rank '
            "$kv_router_overlap_blocks $kv_router_confidence "
-           '$kv_router_tokens_by $kv_router_prompt_blocks '
+           '$kv_router_rung $kv_router_prompt_blocks '
            '$kv_router_reason" always;')
 
 
@@ -62,7 +62,7 @@ def decision(header):
         header or " " * 6).split(" ", 6)
     return worker and {"worker": worker, "rank": int(rank),
                        "overlap": int(overlap), "confidence": confidence,
-                       "tokens_by": rung, "blocks": int(blocks or 0),
+                       "rung": rung, "blocks": int(blocks or 0),
                        "reason": reason} or None
 
 

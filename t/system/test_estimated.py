@@ -171,7 +171,7 @@ def chats_stay():
     assert stayed >= STAY * turns, (stayed, turns)
     assert set(at) == {"w1", "w2"}, at
     status = stage.status()
-    assert status["requests"]["by_tokens"]["text"] == CHATS * TURNS, status
+    assert status["requests"]["by_rung"]["text"] == CHATS * TURNS, status
 
 
 def a_killed_holder_is_replaced():

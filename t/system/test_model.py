@@ -76,14 +76,14 @@ http {{
         location /v1/ {{
             lua_check_client_abort  on;
             access_by_lua_block     {{ router:access() }}
-            add_header  x-route     "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route     "$kv_router_rung $kv_router_reason";
             add_header  x-blocks    $kv_router_prompt_blocks;
             proxy_pass  http://engines;
         }}
 
         location /shown/v1/ {{
             access_by_lua_block  {{ router:access() }}
-            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route  "$kv_router_rung $kv_router_reason";
             add_header  x-hashes $kv_router_block_hashes;
             proxy_pass  http://engines;
         }}

@@ -197,7 +197,7 @@ class Run:
         reasons = {name: count for name, count
                    in status["requests"]["by_reason"].items() if count}
         return (f"{self.clients.sent} requests, {reasons}, "
-                f"tokens {status['requests']['by_tokens']}")
+                f"tokens {status['requests']['by_rung']}")
 
     def log(self):
         """The error log has no alert, and no error of Lua."""

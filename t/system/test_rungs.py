@@ -65,20 +65,20 @@ http {{
 
         location /v1/ {{
             access_by_lua_block  {{ patient:access() }}
-            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route  "$kv_router_rung $kv_router_reason";
             proxy_pass  {scheme}://engines;
         }}
 
         location /hasty/v1/ {{
             access_by_lua_block  {{ hasty:access() }}
-            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route  "$kv_router_rung $kv_router_reason";
             proxy_pass  {scheme}://engines;
         }}
 
         location /left/v1/ {{
             lua_check_client_abort  on;
             access_by_lua_block  {{ patient:access() }}
-            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route  "$kv_router_rung $kv_router_reason";
             proxy_pass  {scheme}://engines;
         }}
 
@@ -86,7 +86,7 @@ http {{
             lua_check_client_abort  on;
             access_by_lua_block  {{ queued:access() }}
             log_by_lua_block     {{ queued:log() }}
-            add_header  x-route  "$kv_router_tokens_by $kv_router_reason";
+            add_header  x-route  "$kv_router_rung $kv_router_reason";
             proxy_pass  {scheme}://engines;
         }}
 

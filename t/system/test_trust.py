@@ -103,7 +103,7 @@ def state(worker):
 
 def the_rung_below_decides_at_first():
     """in shadow the rung below makes the ids, and both are looked for"""
-    assert ask("same")["tokens_by"] == "remote"
+    assert ask("same")["rung"] == "remote"
     assert engines["same"].asked == 1, engines["same"].asked
     waits("same", full=1, route=REMOTE)
     assert waits("same", full=1, route=LOCAL)["trust"] == "shadow"
@@ -114,10 +114,10 @@ def twenty_echoes_prove():
     """20 full echoes prove the model's ids, and no engine is asked any more"""
     ask("same", 18)
     assert waits("same", full=19, route=LOCAL)["trust"] == "shadow"
-    assert ask("same")["tokens_by"] == "remote"
+    assert ask("same")["rung"] == "remote"
     assert waits("same", full=20, route=LOCAL)["trust"] == "proven"
     asked = engines["same"].asked
-    assert ask("same", 3)["tokens_by"] == "local"
+    assert ask("same", 3)["rung"] == "local"
     assert engines["same"].asked == asked
     waits("same", full=23, route=LOCAL)
     assert echoes("shadows") == 20
@@ -129,7 +129,7 @@ def overlaps_are_found_by_them():
     ask("same", 1, chat(tokens))
     waits("same", full=24, route=LOCAL)
     decided = ask("same", 1, chat(tokens + prompt()))
-    assert (decided["tokens_by"], decided["overlap"]) == (
+    assert (decided["rung"], decided["overlap"]) == (
         "local", BLOCKS), decided
     waits("same", full=25, route=LOCAL)
 
@@ -138,9 +138,9 @@ def each_engine_proves_for_itself():
     """beside a proven engine another one needs 20 echoes of its own"""
     ask("twin", 19)
     assert waits("twin", full=19, route=LOCAL)["trust"] == "shadow"
-    assert ask("twin")["tokens_by"] == "remote"
+    assert ask("twin")["rung"] == "remote"
     assert waits("twin", full=20, route=LOCAL)["trust"] == "proven"
-    assert ask("twin")["tokens_by"] == "local"
+    assert ask("twin")["rung"] == "local"
     waits("twin", full=21, route=LOCAL)
 
 
@@ -150,7 +150,7 @@ def another_template_is_never_proven():
     echo = waits("other", parted=11, route=LOCAL)
     assert (echo["trust"], echo["parted_after"]) == ("mismatch", 0), echo
     assert waits("other", full=11, route=REMOTE)["parted"] == 0
-    assert ask("other", 64)["tokens_by"] == "remote"
+    assert ask("other", 64)["rung"] == "remote"
     waits("other", full=75, route=REMOTE)
     assert state("other") == "mismatch"
     lines = told("other")
@@ -171,11 +171,11 @@ def in_mismatch_few_are_computed():
 
 def more_must_be_proven_than_in_mismatch():
     """the model's ids are used if more candidates are proven than mismatched"""
-    assert ask("same,other")["tokens_by"] == "remote"
-    assert ask("same,twin,other")["tokens_by"] == "local"
-    assert ask("same,fresh")["tokens_by"] == "local"
-    assert ask("other,fresh")["tokens_by"] == "remote"
-    assert ask("fresh")["tokens_by"] == "remote"
+    assert ask("same,other")["rung"] == "remote"
+    assert ask("same,twin,other")["rung"] == "local"
+    assert ask("same,fresh")["rung"] == "local"
+    assert ask("other,fresh")["rung"] == "remote"
+    assert ask("fresh")["rung"] == "remote"
 
 
 def without_a_rung_below():
@@ -183,12 +183,12 @@ def without_a_rung_below():
     engine = engines["bare"]
     assert engine.asked is None
     for _ in range(20):
-        assert ask("bare")["tokens_by"] == "load"
+        assert ask("bare")["rung"] == "load"
     reasons = at.status()["requests"]["by_reason"]
     assert reasons["unproven"] == 20, reasons
     assert waits("bare", full=20, route=LOCAL)["trust"] == "proven"
     assert cell("bare", REMOTE)["full"] == 0
-    assert ask("bare")["tokens_by"] == "local"
+    assert ask("bare")["rung"] == "local"
 
 
 def a_reload_keeps_it():
@@ -199,7 +199,7 @@ def a_reload_keeps_it():
                lambda: not before & at.children(), PATIENCE)
     at.wait_subscribed()
     at.wait_confidence("same", "EXACT")
-    assert ask("same")["tokens_by"] == "local"
+    assert ask("same")["rung"] == "local"
     assert (state("same"), state("other")) == ("proven", "mismatch")
 
 
@@ -212,11 +212,11 @@ def a_restarted_engine_begins_anew():
     at.wait_applied(engine.stream.cursor())
     at.wait_confidence("bare", "EXACT")
     assert state("bare") == "shadow"
-    assert ask("bare")["tokens_by"] == "load"
+    assert ask("bare")["rung"] == "load"
     wait_until("its echo", lambda: cell("bare", LOCAL)["full"] > full,
                PATIENCE)
     assert state("bare") == "shadow"
-    assert ask("bare,same")["tokens_by"] == "local"
+    assert ask("bare,same")["rung"] == "local"
 
 
 def a_template_that_changes_is_noticed():
@@ -226,7 +226,7 @@ def a_template_that_changes_is_noticed():
     ask("same", 25)
     wait_until("it is in mismatch", lambda: state("same") == "mismatch",
                PATIENCE)
-    assert ask("same")["tokens_by"] == "remote"
+    assert ask("same")["rung"] == "remote"
     assert cell("same", LOCAL)["mismatches"] == 1
     assert len(told("same")) == 1, told("same")
     engine.first = ()

@@ -87,7 +87,7 @@ def send(messages):
     """A turn: by the model's ids, with all blocks of the engine's."""
     explained = ask("w1", 1, json.dumps({"model": "m", "messages": messages}))
     count["asked"] += 1
-    assert explained["tokens_by"] == "local", explained
+    assert explained["rung"] == "local", explained
     blocks = len(ids_of(messages)) // BLOCK_SIZE
     assert explained["blocks"] == blocks, (explained, blocks)
     return explained
