@@ -366,7 +366,10 @@ const char *kvr_decoder_detail(const kvr_decoder_t *d);
 /* A reason as a short word for metrics: "parent", "block_size", … */
 const char *kvr_why_name(kvr_why_t why);
 
-/* The class of a reason, and the name of a class. */
+/*
+ * The class of a reason, FORGOTTEN for a number beyond the list, as a snapshot
+ * can have; and the name of a class.
+ */
 kvr_why_class_t kvr_why_class(kvr_why_t why);
 const char *kvr_why_class_name(kvr_why_class_t c);
 

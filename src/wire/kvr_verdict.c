@@ -35,7 +35,8 @@ kvr_why_name(kvr_why_t why)
 kvr_why_class_t
 kvr_why_class(kvr_why_t why)
 {
-    return kvr_why_classes[why];
+    return (unsigned) why < KVR_WHYS ? kvr_why_classes[why]
+                                     : KVR_WHY_IS_FORGOTTEN;
 }
 
 

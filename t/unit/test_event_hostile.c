@@ -644,6 +644,12 @@ test_use(void)
 
     ok(i == KVR_WHYS, "every reason has a name");
 
+    while (i < 256 && kvr_why_class((kvr_why_t) i) == KVR_WHY_IS_FORGOTTEN) {
+        i++;
+    }
+
+    ok(i == 256, "a byte that is no reason has a class");
+
     kvr_decoder_destroy(NULL);
     ok(true, "destroying no decoder is nothing");
 }
