@@ -87,18 +87,31 @@ kvr_rc_t kvr_frame_invalid(kvr_decoder_t *d, kvr_why_t *why, kvr_why_t reason,
     const char *detail);
 
 /*
- * A dialect in JSON.  To add one:
+ * The dialects in JSON, one row each:
  *
- *     kvr_NAME.c            its grammar (see kvr_json_events.h), its open and
- *                           next functions; what it knows of an event while it
- *                           reads is in d->state
- *     this file             its open function
- *     kvr_json_dialect.c    its row, and the names that tell it from others
+ *     name       kvr_<name>_open() opens a message of the dialect
+ *     form       the form of its messages
+ *     counted    as in kvr_message_t
+ *     fields     the names of fields that no other dialect has, at most 5
+ *
+ * To add one: kvr_<name>.c with its grammar (see kvr_json_events.h), its open
+ * and next functions; what the dialect knows of an event while the event is
+ * read is in d->state; and a row.
  */
+#define KVR_JSON_DIALECTS(row)                                                \
+    row(router_event, KVR_FORM_ROUTER_EVENT, true,                            \
+        "worker_id", "storage_tier", "event")                                 \
+    row(tensorrt, KVR_FORM_BARE, false,                                       \
+        "data", "window_size", "attention_dp_rank")                           \
+    /* an engine's batch or events, as in msgpack */                          \
+    row(json_batch, KVR_FORM_BARE, false,                                     \
+        "type", "event_type", "events", "block_hashes", "seq_hashes")
+
 typedef struct {
     kvr_rc_t           (*open)(kvr_decoder_t *d, kvr_why_t *why);
     kvr_message_form_t   form;
-    bool                 counted;    /* as in kvr_message_t */
+    bool                 counted;
+    const char          *fields[5 + 1];
 } kvr_json_dialect_t;
 
 /* Never NULL.  *empty: the first value of the text has no event. */
@@ -117,9 +130,11 @@ kvr_rc_t kvr_envelope_open(kvr_decoder_t *d,
     const kvr_msgpack_item_t *version, kvr_message_t *msg, kvr_why_t *why);
 kvr_rc_t kvr_normalised_open(kvr_decoder_t *d, kvr_why_t *why);
 kvr_rc_t kvr_engine_batch_open(kvr_decoder_t *d, kvr_why_t *why);
-kvr_rc_t kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why);
-kvr_rc_t kvr_json_batch_open(kvr_decoder_t *d, kvr_why_t *why);
-kvr_rc_t kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why);
+
+#define kvr_json_dialect_open(name, ...)                                      \
+    kvr_rc_t kvr_##name##_open(kvr_decoder_t *d, kvr_why_t *why);
+
+KVR_JSON_DIALECTS(kvr_json_dialect_open)
 
 /* The first element and the number of elements of a normalised event. */
 typedef struct {

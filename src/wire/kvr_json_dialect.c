@@ -23,36 +23,19 @@ static bool kvr_dialect_event(kvr_json_t *j,
 static bool kvr_dialect_tag(const kvr_json_t *j, bool list);
 
 
-static const kvr_json_dialect_t  kvr_dialect_router_event = {
-    kvr_router_event_open, KVR_FORM_ROUTER_EVENT, true
-};
-
-static const kvr_json_dialect_t  kvr_dialect_tensorrt = {
-    kvr_tensorrt_open, KVR_FORM_BARE, false
-};
-
-/* An engine's batch or events, as in msgpack. */
-static const kvr_json_dialect_t  kvr_dialect_engine = {
-    kvr_json_batch_open, KVR_FORM_BARE, false
+enum {
+#define number(name, ...)  KVR_DIALECT_##name,
+    KVR_JSON_DIALECTS(number)
+#undef number
+    KVR_DIALECTS
 };
 
 
-static const struct {
-    const char                *name;
-    const kvr_json_dialect_t  *dialect;
-} kvr_dialect_names[] = {
-    { "worker_id", &kvr_dialect_router_event },
-    { "storage_tier", &kvr_dialect_router_event },
-    { "event", &kvr_dialect_router_event },
-    { "data", &kvr_dialect_tensorrt },
-    { "window_size", &kvr_dialect_tensorrt },
-    { "attention_dp_rank", &kvr_dialect_tensorrt },
-    { "type", &kvr_dialect_engine },
-    { "event_type", &kvr_dialect_engine },
-    { "events", &kvr_dialect_engine },
-    { "block_hashes", &kvr_dialect_engine },
-    { "seq_hashes", &kvr_dialect_engine },
-    { NULL, NULL }
+static const kvr_json_dialect_t  kvr_dialects[KVR_DIALECTS] = {
+#define dialect(name, form, counted, ...)                                     \
+    { kvr_##name##_open, form, counted, { __VA_ARGS__ } },
+    KVR_JSON_DIALECTS(dialect)
+#undef dialect
 };
 
 
@@ -73,7 +56,7 @@ kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
     j.utf8 = true;
 
     *empty = false;
-    dialect = &kvr_dialect_router_event;
+    dialect = &kvr_dialects[KVR_DIALECT_router_event];
 
     if (kvr_json_peek(&j) == '{') {
         (void) kvr_dialect_event(&j, &dialect);
@@ -102,7 +85,7 @@ kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
             begun = true;
 
             if (timed || (first && kvr_dialect_tag(&j, true))) {
-                return &kvr_dialect_engine;
+                return &kvr_dialects[KVR_DIALECT_json_batch];
             }
 
             (void) kvr_json_skip(&j);
@@ -110,7 +93,7 @@ kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
 
         case '"':
             if (first && kvr_dialect_tag(&j, false)) {
-                return &kvr_dialect_engine;
+                return &kvr_dialects[KVR_DIALECT_json_batch];
             }
 
             begun |= kvr_json_skip(&j);
@@ -140,17 +123,20 @@ kvr_json_dialect(const kvr_msgpack_t *in, bool *empty)
 static bool
 kvr_dialect_event(kvr_json_t *j, const kvr_json_dialect_t **dialect)
 {
-    size_t           i;
-    kvr_json_text_t  key;
+    size_t              i;
+    kvr_json_text_t     key;
+    const char *const  *field;
 
     (void) kvr_json_open(j, '{');
 
     while (kvr_json_key(j, &key)) {
 
-        for (i = 0; kvr_dialect_names[i].name != NULL; i++) {
-            if (kvr_json_is(&key, kvr_dialect_names[i].name)) {
-                *dialect = kvr_dialect_names[i].dialect;
-                return true;
+        for (i = 0; i < KVR_DIALECTS; i++) {
+            for (field = kvr_dialects[i].fields; *field != NULL; field++) {
+                if (kvr_json_is(&key, *field)) {
+                    *dialect = &kvr_dialects[i];
+                    return true;
+                }
             }
         }
 
