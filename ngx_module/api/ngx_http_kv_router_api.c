@@ -8,17 +8,13 @@
 #include "ngx_http_kv_router_guard.h"
 
 
-#define NGX_HTTP_KV_ROUTER_CALL_BODY  1     /* the endpoint needs the body */
-#define NGX_HTTP_KV_ROUTER_CALL_CHANGES  2  /* the zone is changed */
-
-
 typedef struct {
-    const char                     *path;      /* "*" stands for an id */
-    const char                     *name;      /* in error messages */
+    const char                     *name;
     const char                     *method;
     ngx_uint_t                      methods;
     ngx_http_kv_router_call_pt      handler;
-    ngx_uint_t                      flags;
+    unsigned                        body:1;
+    unsigned                        changes:1;
 } ngx_http_kv_router_endpoint_t;
 
 
@@ -38,58 +34,24 @@ static void ngx_http_kv_router_api_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_kv_router_api_body(ngx_http_request_t *r,
     ngx_str_t *body);
 
-static ngx_int_t ngx_http_kv_router_call_stats(ngx_http_kv_router_call_t *c);
-static ngx_int_t ngx_http_kv_router_call_dump(ngx_http_kv_router_call_t *c);
 static kvr_rc_t ngx_http_kv_router_dump_line(void *data, const char *line,
     size_t len);
 
 
+/* the path of a GET has HEAD, too */
+
+#define call(func, name, method, body, changes)                               \
+    { name, #method, NGX_HTTP_##method                                        \
+                     | (NGX_HTTP_##method == NGX_HTTP_GET                     \
+                        ? NGX_HTTP_HEAD : 0),                                 \
+      ngx_http_kv_router_call_##func, body, changes },
+
 static ngx_http_kv_router_endpoint_t  ngx_http_kv_router_endpoints[] = {
-
-    { "query", "query", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_query, NGX_HTTP_KV_ROUTER_CALL_BODY },
-
-    { "query_by_hash", "query_by_hash", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_query_by_hash, NGX_HTTP_KV_ROUTER_CALL_BODY },
-
-    { "hash", "hash", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_hash, NGX_HTTP_KV_ROUTER_CALL_BODY },
-
-    { "events", "events", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_events,
-      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
-
-    { "dump", "dump", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_http_kv_router_call_dump, 0 },
-
-    { "workers", "workers", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_http_kv_router_call_workers, 0 },
-
-    { "workers/*", "workers/ID", "PUT", NGX_HTTP_PUT,
-      ngx_http_kv_router_call_put_worker,
-      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
-
-    { "workers/*", "workers/ID", "DELETE", NGX_HTTP_DELETE,
-      ngx_http_kv_router_call_delete_worker, NGX_HTTP_KV_ROUTER_CALL_CHANGES },
-
-    { "workers/*/drain", "workers/ID/drain", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_drain,
-      NGX_HTTP_KV_ROUTER_CALL_BODY|NGX_HTTP_KV_ROUTER_CALL_CHANGES },
-
-    { "route", "route", "POST", NGX_HTTP_POST,
-      ngx_http_kv_router_call_route, NGX_HTTP_KV_ROUTER_CALL_BODY },
-
-    { "stats", "stats", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_http_kv_router_call_stats, 0 },
-
-    { "prefix_cache", "prefix_cache", "GET", NGX_HTTP_GET|NGX_HTTP_HEAD,
-      ngx_http_kv_router_call_prefix, 0 },
-
-    { "prefix_cache/*/dump", "prefix_cache/ZONE/dump", "GET",
-      NGX_HTTP_GET|NGX_HTTP_HEAD, ngx_http_kv_router_call_prefix_dump, 0 },
-
-    { NULL, NULL, NULL, 0, NULL, 0 }
+    NGX_HTTP_KV_ROUTER_CALLS(call)
+    { NULL, NULL, 0, NULL, 0, 0 }
 };
+
+#undef call
 
 
 ngx_int_t
@@ -103,7 +65,7 @@ ngx_http_kv_router_api_handler(ngx_http_request_t *r)
 
     e = ngx_http_kv_router_api_find(r->method, &path, &id);
 
-    if (e && (e->flags & NGX_HTTP_KV_ROUTER_CALL_BODY)) {
+    if (e && e->body) {
 
         r->request_body_in_single_buf = 1;
 
@@ -169,7 +131,7 @@ ngx_http_kv_router_api_run(ngx_http_request_t *r)
                  : ngx_http_kv_router_api_not_found(c, &path);
     }
 
-    if (e->flags & NGX_HTTP_KV_ROUTER_CALL_CHANGES) {
+    if (e->changes) {
 
         rc = ngx_http_kv_router_api_forbidden(c, e->name);
 
@@ -178,7 +140,7 @@ ngx_http_kv_router_api_run(ngx_http_request_t *r)
         }
     }
 
-    if (e->flags & NGX_HTTP_KV_ROUTER_CALL_BODY) {
+    if (e->body) {
 
         rc = ngx_http_kv_router_api_body(r, &c->body);
 
@@ -223,10 +185,10 @@ ngx_http_kv_router_api_find(ngx_uint_t method, ngx_str_t *path, ngx_str_t *id)
 {
     ngx_http_kv_router_endpoint_t  *e;
 
-    for (e = ngx_http_kv_router_endpoints; e->path; e++) {
+    for (e = ngx_http_kv_router_endpoints; e->name; e++) {
 
         if ((method == 0 || (method & e->methods))
-            && ngx_http_kv_router_api_match(e->path, path, id))
+            && ngx_http_kv_router_api_match(e->name, path, id))
         {
             return e;
         }
@@ -247,7 +209,12 @@ ngx_http_kv_router_api_match(const char *pattern, ngx_str_t *path,
 
     for ( /* void */ ; *pattern; pattern++) {
 
-        if (*pattern == '*') {
+        if (*pattern >= 'A' && *pattern <= 'Z') {
+
+            while (pattern[1] >= 'A' && pattern[1] <= 'Z') {
+                pattern++;
+            }
+
             id->data = p;
 
             while (p < last && *p != '/') {
@@ -280,7 +247,7 @@ ngx_http_kv_router_api_not_found(ngx_http_kv_router_call_t *c, ngx_str_t *path)
 
     p = buf;
 
-    for (e = ngx_http_kv_router_endpoints; e->path; e++) {
+    for (e = ngx_http_kv_router_endpoints; e->name; e++) {
         p = ngx_slprintf(p, buf + sizeof(buf), "%s%s %s",
                          (p == buf) ? "" : ", ", e->method, e->name);
     }
@@ -307,9 +274,9 @@ ngx_http_kv_router_api_not_allowed(ngx_http_kv_router_call_t *c,
 
     p = allow.data;
 
-    for (e = ngx_http_kv_router_endpoints; e->path; e++) {
+    for (e = ngx_http_kv_router_endpoints; e->name; e++) {
 
-        if (ngx_http_kv_router_api_match(e->path, path, &id)) {
+        if (ngx_http_kv_router_api_match(e->name, path, &id)) {
             p = ngx_slprintf(p, allow.data + 64, "%s%s%s",
                              (p == allow.data) ? "" : ", ", e->method,
                              (e->methods & NGX_HTTP_HEAD) ? ", HEAD" : "");
@@ -398,7 +365,7 @@ ngx_http_kv_router_api_body(ngx_http_request_t *r, ngx_str_t *body)
 
 /* ---- calls of a line or two --------------------------------------------- */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_call_stats(ngx_http_kv_router_call_t *c)
 {
     ngx_http_kv_router_stats_json(c->zone, c->answer->gen);
@@ -407,7 +374,7 @@ ngx_http_kv_router_call_stats(ngx_http_kv_router_call_t *c)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_call_dump(ngx_http_kv_router_call_t *c)
 {
     kvr_rc_t   rc;
