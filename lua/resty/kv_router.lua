@@ -274,7 +274,7 @@ local function zone_of(self)
         self.engine = engines.engine(zone)
 
         if self.refuses_models == nil then
-            self.refuses_models = engines.refuses_models(zone)
+            self.refuses_models = engines.parameter(zone, "unknown_model") == 1
         end
 
         -- there are routers that a process knows by their requests alone

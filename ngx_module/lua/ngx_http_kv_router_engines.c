@@ -25,15 +25,6 @@ ngx_http_kv_router_ffi_engine(void *data, ngx_http_kv_router_engine_t *out)
 }
 
 
-uint32_t
-ngx_http_kv_router_ffi_refuses_models(void *data)
-{
-    ngx_http_kv_router_zone_t *zone = data;
-
-    return (uint32_t) zone->refuses_models;
-}
-
-
 int
 ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
     size_t size)

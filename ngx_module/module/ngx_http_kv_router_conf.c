@@ -782,3 +782,11 @@ ngx_http_kv_router_conf_place(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
 
     return NGX_CONF_OK;
 }
+
+
+double
+ngx_http_kv_router_ffi_parameter(void *zone, const char *name)
+{
+    return ngx_http_kv_router_param_get(ngx_http_kv_router_zone_params,
+                                        zone, name);
+}

@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   29
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   30
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -437,11 +437,8 @@ typedef struct {
 void ngx_http_kv_router_ffi_engine(void *zone,
     ngx_http_kv_router_engine_t *out);
 
-/*
- * 1: the zone has unknown_model=404, so that a request for a model that no
- * worker serves is answered with 404 where kv.new() has no unknown_model.
- */
-uint32_t ngx_http_kv_router_ffi_refuses_models(void *zone);
+/* The integer of a parameter of kv_router_zone; -1: no such parameter. */
+double ngx_http_kv_router_ffi_parameter(void *zone, const char *name);
 
 /*
  * init, init_worker, or any: from now on the engines of the zone of that name

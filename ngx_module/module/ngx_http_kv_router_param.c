@@ -416,3 +416,23 @@ ngx_http_kv_router_param_number(ngx_http_kv_router_param_e kind, int64_t n,
 
     return ngx_slprintf(p, last, "%L", n);
 }
+
+
+double
+ngx_http_kv_router_param_get(const ngx_http_kv_router_param_t *params,
+    const void *conf, const char *name)
+{
+    const u_char  *field;
+
+    for ( /* void */ ; params->name.len; params++) {
+
+        if (ngx_strcmp(params->name.data, name) == 0) {
+            field = (const u_char *) conf + params->offset;
+
+            return params->size == sizeof(uint32_t)
+                   ? *(const uint32_t *) field : *(const uint64_t *) field;
+        }
+    }
+
+    return -1;
+}

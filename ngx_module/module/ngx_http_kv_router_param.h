@@ -96,5 +96,9 @@ char *ngx_http_kv_router_param_zone(ngx_conf_t *cf, ngx_str_t *value,
 ngx_int_t ngx_http_kv_router_param_copy(ngx_str_t *value, char *to,
     size_t size);
 
+/* The integer of 4 or 8 bytes of a parameter; -1: there is no such one. */
+double ngx_http_kv_router_param_get(const ngx_http_kv_router_param_t *params,
+    const void *conf, const char *name);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_PARAM_H_INCLUDED_ */

@@ -583,7 +583,9 @@ reset { unserved = true }
 router:access()
 is(fake.exited, nil, "a model that nobody serves: any worker may have it")
 
-fake.c.refuses_models = function() return 1 end
+fake.c.parameter = function(_, name)
+    return name == "unknown_model" and 1 or 0
+end
 
 reset { unserved = true }
 kv.new("main"):access()
@@ -593,7 +595,7 @@ reset { unserved = true }
 kv.new("main", { unknown_model = "any" }):access()
 is(fake.exited, nil, "a model that nobody serves: kv.new() overrides the zone")
 
-fake.c.refuses_models = function() return 0 end
+fake.c.parameter = function() return 0 end
 
 local told = {}
 

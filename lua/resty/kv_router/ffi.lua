@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 29               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 30               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error

@@ -126,7 +126,7 @@ package.loaded["ngx.semaphore"] = {
 -- name without ngx_http_kv_router_ffi_ -> function; tests put theirs here
 _M.c = {
     now_us = function() return _M.time * 1e6 end,
-    refuses_models = function() return 0 end,
+    parameter = function() return 0 end,
     version = function() return require("resty.kv_router.ffi").VERSION end,
     read_body = function()
         _M.bodies = _M.bodies + 1

@@ -40,7 +40,7 @@ void ngx_http_kv_router_ffi_tokens_by(ngx_http_request_t *r, void *zone,
     uint32_t rung, uint32_t why);
 void ngx_http_kv_router_ffi_engine(void *zone,
     ngx_http_kv_router_engine_t *out);
-uint32_t ngx_http_kv_router_ffi_refuses_models(void *zone);
+double ngx_http_kv_router_ffi_parameter(void *zone, const char *name);
 int ngx_http_kv_router_ffi_defined(const unsigned char *name, size_t len,
     char *names, size_t size);
 void ngx_http_kv_router_ffi_probe(const unsigned char *name, size_t len,
@@ -108,10 +108,10 @@ function _M.engine(zone)
 end
 
 
--- Is a request for a model that no worker of the zone serves answered with 404,
--- by the parameter unknown_model of kv_router_zone?
-function _M.refuses_models(zone)
-    return C.ngx_http_kv_router_ffi_refuses_models(zone) == 1
+-- A parameter of kv_router_zone, a number; of a word: which of its words, from 0
+-- on.
+function _M.parameter(zone, name)
+    return C.ngx_http_kv_router_ffi_parameter(zone, name)
 end
 
 
