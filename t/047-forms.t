@@ -412,7 +412,7 @@ load: none
 
 === TEST 8: a model that nobody serves
 --- http_config
-    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 model=base lora=sql;
+    kv_router_worker  main w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 model=base lora=sql events=on;
     kv_router_worker  refusing w1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 model=base;
 --- script
             local function of_zone(path, model)
