@@ -233,7 +233,7 @@ static const case_t  cases[] = {
     { PAGE, "[~ ~]", ":1000", true, false, HTYPE },
     { PAGE, "['nowhere' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
       "error: registration of worker \"a\" refused: " },
-    { PAGE, "[~ ~ '3' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
+    { PAGE, "[~ ~ ~ ~ ~ ~ ~ ~ ~ '3' ~ ~ ~ ~]", ":1000", false, false,
       "error: registration of worker \"a\" ignored: " },
     { PAGE, "'a'", ":1000", true, false, HTYPE },
     { PAGE, "+OK", ":1000", true, false, HTYPE },
