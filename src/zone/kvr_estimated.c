@@ -15,7 +15,6 @@
 static void kvr_estimated_write(kvr_shard_t *k, void *to, const void *from,
     size_t size);
 static void kvr_estimated_drop_views(kvr_shard_t *k, uint32_t holder);
-static void kvr_estimated_inherit(kvr_shard_t *k, uint32_t h);
 static bool kvr_estimated_halved(const kvr_shard_t *k, uint32_t h);
 static kvr_rc_t kvr_estimated_open(kvr_shard_t *k, uint32_t h);
 static kvr_rc_t kvr_estimated_put(kvr_shard_t *k, uint32_t h, uint32_t e,
@@ -104,7 +103,6 @@ kvr_estimated_sync(kvr_shard_t *k, uint32_t h)
         memset(&none, 0, sizeof(none));
         none.generation = generation;
         kvr_estimated_write(k, e, &none, sizeof(none));
-        kvr_estimated_inherit(k, h);
 
     } else if (kvr_estimated_halved(k, h)) {
         kvr_estimated_clear(k, h, KVR_ESTIMATE_DIED);
@@ -114,34 +112,6 @@ kvr_estimated_sync(kvr_shard_t *k, uint32_t h)
     }
 
     kvr_txn_commit(&k->mem);
-}
-
-
-/* A rank that is new has the capacity of those that are there. */
-
-static void
-kvr_estimated_inherit(kvr_shard_t *k, uint32_t h)
-{
-    uint32_t                i, worker;
-    kvr_capacity_t          c;
-    const kvr_estimated_t  *e;
-
-    worker = k->fleet.holders[h].worker;
-
-    for (i = k->fleet.workers[worker].first_holder; i != KVR_HOLDER_NONE;
-         i = k->fleet.holders[i].next)
-    {
-        e = &k->estimates[i];
-
-        if (i != h && e->generation == k->estimates[h].generation
-            && e->capacity.source > KVR_CAPACITY_LEARNED)
-        {
-            memset(&c, 0, sizeof(c));
-            (void) kvr_capacity_set(&c, e->capacity.first, e->capacity.source);
-            kvr_estimated_set_capacity(k, h, &c);
-            return;
-        }
-    }
 }
 
 

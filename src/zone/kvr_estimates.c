@@ -37,11 +37,7 @@ static kvr_rc_t kvr_estimates_restart(kvr_shard_t *k, uint32_t h,
 static bool kvr_estimates_evict(const kvr_estimates_t *s, kvr_shard_t *k,
     uint32_t h);
 static bool kvr_estimates_tend(const kvr_estimates_t *s, kvr_shard_t *k);
-static bool kvr_estimates_due(const kvr_estimates_t *s, const kvr_shard_t *k,
-    uint32_t h);
 static void kvr_estimates_take_over(kvr_shard_t *k);
-static kvr_rc_t kvr_estimates_lock(const kvr_router_t *k, uint32_t worker,
-    kvr_shard_t **shard, uint32_t *w);
 
 
 bool
@@ -373,9 +369,7 @@ kvr_estimates_tend(const kvr_estimates_t *s, kvr_shard_t *k)
 
         if (kvr_fleet_estimated(w)) {
 
-            if (kvr_estimates_due(s, k, h) && kvr_estimates_evict(s, k, h)) {
-                more = true;
-            }
+            more |= kvr_estimates_evict(s, k, h);
 
         } else if (kvr_shard_lock(k, 0) == KVR_OK) {
 
@@ -389,21 +383,6 @@ kvr_estimates_tend(const kvr_estimates_t *s, kvr_shard_t *k)
     }
 
     return more;
-}
-
-
-static bool
-kvr_estimates_due(const kvr_estimates_t *s, const kvr_shard_t *k, uint32_t h)
-{
-    uint32_t  i;
-
-    for (i = 0; i < KVR_FLEET_ESTIMATES; i++) {
-        if (kvr_estimated_due(k, h, i, s->router->ttl, s->now)) {
-            return true;
-        }
-    }
-
-    return false;
 }
 
 
@@ -441,35 +420,6 @@ kvr_estimates_take_over(kvr_shard_t *k)
 
 /* ---- for any process ---------------------------------------------------- */
 
-/* Takes the lock of a worker's shard; on KVR_OK the caller unlocks. */
-
-static kvr_rc_t
-kvr_estimates_lock(const kvr_router_t *k, uint32_t worker,
-    kvr_shard_t **shard, uint32_t *w)
-{
-    kvr_rc_t  rc;
-
-    *shard = &k->shards[worker % k->nshards];
-    *w = worker / k->nshards;
-
-    rc = kvr_shard_lock(*shard, KVR_LOCK_MS);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    if (*w < (*shard)->zone->fleet.nworkers
-        && ((*shard)->fleet.workers[*w].flags & KVR_WORKER_USED)
-        && ((*shard)->fleet.workers[*w].flags & KVR_WORKER_DELETED) == 0)
-    {
-        return KVR_OK;
-    }
-
-    kvr_shard_unlock(*shard);
-
-    return KVR_DECLINED;
-}
-
-
 kvr_rc_t
 kvr_router_estimate_capacity(kvr_router_t *k, uint32_t worker, uint64_t tokens,
     kvr_capacity_source_t source)
@@ -479,9 +429,20 @@ kvr_router_estimate_capacity(kvr_router_t *k, uint32_t worker, uint64_t tokens,
     kvr_shard_t     *shard;
     kvr_capacity_t   c;
 
-    rc = kvr_estimates_lock(k, worker, &shard, &w);
+    shard = &k->shards[worker % k->nshards];
+    w = worker / k->nshards;
+
+    rc = kvr_shard_lock(shard, KVR_LOCK_MS);
     if (rc != KVR_OK) {
         return rc;
+    }
+
+    if (w >= shard->zone->fleet.nworkers
+        || (shard->fleet.workers[w].flags
+            & (KVR_WORKER_USED | KVR_WORKER_DELETED)) != KVR_WORKER_USED)
+    {
+        kvr_shard_unlock(shard);
+        return KVR_DECLINED;
     }
 
     for (h = shard->fleet.workers[w].first_holder; h != KVR_HOLDER_NONE;
@@ -494,32 +455,6 @@ kvr_router_estimate_capacity(kvr_router_t *k, uint32_t worker, uint64_t tokens,
             kvr_estimated_set_capacity(shard, h, &c);
             kvr_txn_commit(&shard->mem);
         }
-    }
-
-    kvr_shard_unlock(shard);
-
-    return KVR_OK;
-}
-
-
-kvr_rc_t
-kvr_router_estimate_clear(kvr_router_t *k, uint32_t worker,
-    kvr_estimate_why_t why)
-{
-    uint32_t      w, h;
-    kvr_rc_t      rc;
-    kvr_shard_t  *shard;
-
-    rc = kvr_estimates_lock(k, worker, &shard, &w);
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    for (h = shard->fleet.workers[w].first_holder; h != KVR_HOLDER_NONE;
-         h = shard->fleet.holders[h].next)
-    {
-        kvr_estimated_sync(shard, h);
-        kvr_estimated_clear(shard, h, why);
     }
 
     kvr_shard_unlock(shard);

@@ -539,19 +539,11 @@ kvr_rc_t kvr_router_estimate_capacity(kvr_router_t *k, uint32_t worker,
 typedef enum {
     KVR_ESTIMATE_RESTARTED = 0, /* the engine was restarted */
     KVR_ESTIMATE_EVENTS,        /* events tell what the worker has */
-    KVR_ESTIMATE_ASKED,         /* by kvr_router_estimate_clear() */
+    KVR_ESTIMATE_ASKED,         /* the worker was removed */
     KVR_ESTIMATE_FULL,          /* the zone is full, and evicted too much */
     KVR_ESTIMATE_DIED,          /* a process died in the middle of a change */
     KVR_ESTIMATE_WHYS
 } kvr_estimate_why_t;
-
-/*
- * Drops what is estimated of a worker.  The capacity stays, except with
- * KVR_ESTIMATE_EVENTS.  For any process.  KVR_DECLINED: there is no such
- * worker, KVR_BUSY: try again later.
- */
-kvr_rc_t kvr_router_estimate_clear(kvr_router_t *k, uint32_t worker,
-    kvr_estimate_why_t why);
 
 /* The estimate of a holder; counts are of tokens unless they say else. */
 typedef struct {

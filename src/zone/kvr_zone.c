@@ -325,10 +325,27 @@ static bool
 kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
     char why[KVR_WHY_LEN])
 {
-    if (wanted->block_size != is->block_size) {
-        snprintf(why, KVR_WHY_LEN, "it was made with block_size=%u, not %u",
-                 is->block_size, wanted->block_size);
-        return true;
+    uint32_t  i;
+
+    const struct {
+        const char  *name;
+        const char  *unit;
+        uint32_t     is;
+        uint32_t     wanted;
+    } numbers[] = {
+        { "block_size", "", is->block_size, wanted->block_size },
+        { "max_workers", "", is->max_workers, wanted->max_workers },
+        { "shards", "", is->shards, wanted->shards },
+        { "frequency", "ms", is->frequency_ms, wanted->frequency_ms }
+    };
+
+    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (numbers[i].wanted != numbers[i].is) {
+            snprintf(why, KVR_WHY_LEN, "it was made with %s=%u%s, not %u%s",
+                     numbers[i].name, numbers[i].is, numbers[i].unit,
+                     numbers[i].wanted, numbers[i].unit);
+            return true;
+        }
     }
 
     if (wanted->eagle != is->eagle) {
@@ -337,27 +354,9 @@ kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
         return true;
     }
 
-    if (wanted->max_workers != is->max_workers) {
-        snprintf(why, KVR_WHY_LEN, "it was made with max_workers=%u, not %u",
-                 is->max_workers, wanted->max_workers);
-        return true;
-    }
-
-    if (wanted->shards != is->shards) {
-        snprintf(why, KVR_WHY_LEN, "it was made with shards=%u, not %u",
-                 is->shards, wanted->shards);
-        return true;
-    }
-
     if (wanted->index != is->index) {
         snprintf(why, KVR_WHY_LEN, "it was made with index=%s, not %s",
                  kvr_index_name(is->index), kvr_index_name(wanted->index));
-        return true;
-    }
-
-    if (wanted->frequency_ms != is->frequency_ms) {
-        snprintf(why, KVR_WHY_LEN, "it was made with frequency=%ums, not %ums",
-                 is->frequency_ms, wanted->frequency_ms);
         return true;
     }
 

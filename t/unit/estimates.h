@@ -121,6 +121,22 @@ es_apply(void)
 }
 
 
+/* Drops what is estimated of a holder. */
+static inline void
+es_clear(kvr_router_t *k, uint32_t holder)
+{
+    kvr_shard_t  *s;
+
+    s = &k->shards[holder % k->nshards];
+
+    if (kvr_shard_lock(s, KVR_LOCK_MS) == KVR_OK) {
+        kvr_estimated_sync(s, holder / k->nshards);
+        kvr_estimated_clear(s, holder / k->nshards, KVR_ESTIMATE_ASKED);
+        kvr_shard_unlock(s);
+    }
+}
+
+
 /* What the holder is estimated to have of a prompt. */
 static inline kvr_match_t
 es_match(uint32_t holder, const uint64_t *locals, uint32_t n)

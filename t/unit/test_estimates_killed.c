@@ -231,8 +231,8 @@ kills(uint32_t n)
 
         if (died() != before) {
             halves++;
-            (void) kvr_router_estimate_clear(&es, w, KVR_ESTIMATE_ASKED);
-            (void) kvr_router_estimate_clear(&other, w, KVR_ESTIMATE_ASKED);
+            es_clear(&es, holder);
+            es_clear(&other, holder);
 
             /* or the zones have no views left after many of these */
 

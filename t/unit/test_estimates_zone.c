@@ -306,9 +306,8 @@ engines_restart(void)
     es_apply();
     is_u64(has(h, 1), 0, "records of another worker are ignored");
 
-    is_u64(kvr_router_estimate_clear(&es, w, KVR_ESTIMATE_ASKED), KVR_OK,
-           "an estimate can be dropped");
-    is_u64(has(h, 0), 0, "and is empty then");
+    es_clear(&es, h);
+    is_u64(has(h, 0), 0, "an estimate that is dropped is empty");
     es_apply();
     ok(es_check() == NULL && es.shards[h % es.nshards].zone->recency.used == 0,
        "nothing is left of it");
@@ -445,8 +444,7 @@ a_full_zone(void)
        (unsigned long) is.refused,
        (unsigned long) is.cleared[KVR_ESTIMATE_FULL]);
 
-    (void) kvr_router_estimate_clear(&es, kvr_router_holder_worker(&es, h),
-                                     KVR_ESTIMATE_ASKED);
+    es_clear(&es, h);
     es_apply();
 
     while (kvr_router_tend(&es, es_now, 100000)) {
