@@ -19,9 +19,7 @@
 
 typedef struct {
     ngx_uint_t                      at;
-    const char                     *why;
-    const char                     *detail;
-    ngx_str_t                       worker;    /* if unknown, else empty */
+    ngx_str_t                       why;
 } ngx_http_kv_router_refusal_t;
 
 
@@ -38,7 +36,7 @@ static ngx_int_t ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c,
     kvr_decoder_t *d, ngx_int_t *sent);
 static ngx_int_t ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
-    const char *why, const char *detail, const char *worker, size_t len);
+    const char *why, ...);
 static ngx_int_t ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
     ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc);
@@ -149,8 +147,10 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
 
             if (rc == KVR_DECLINED) {
 
-                if (ngx_http_kv_router_events_refuse(c, &refused, &ev, NULL,
-                                                     NULL, worker, len)
+                if (ngx_http_kv_router_events_refuse(c, &refused, &ev,
+                                                     "unknown worker \"%*s\": "
+                                                     "PUT /workers/%*s first",
+                                                     len, worker, len, worker)
                     != NGX_OK)
                 {
                     return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -170,9 +170,8 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
             }
         }
 
-        if (ngx_http_kv_router_events_refuse(c, &refused, &ev,
-                                             kvr_why_name(why), detail, NULL,
-                                             0)
+        if (ngx_http_kv_router_events_refuse(c, &refused, &ev, "%s: %s",
+                                             kvr_why_name(why), detail)
             != NGX_OK)
         {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -282,13 +281,15 @@ ngx_http_kv_router_events_check(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 }
 
 
-/* Copies the event's values: they are valid until the next event is read. */
+/* The text is made now: the event's values end with the next event. */
 
 static ngx_int_t
 ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
     ngx_http_kv_router_refusals_t *refused, const kvr_event_t *ev,
-    const char *why, const char *detail, const char *worker, size_t len)
+    const char *why, ...)
 {
+    u_char                         buf[256], *last;
+    va_list                        args;
     ngx_http_kv_router_refusal_t  *refusal;
 
     if (refused->listed.nelts == NGX_HTTP_KV_ROUTER_REFUSALS) {
@@ -296,25 +297,24 @@ ngx_http_kv_router_events_refuse(ngx_http_kv_router_call_t *c,
         return NGX_OK;
     }
 
+    va_start(args, why);
+    last = ngx_vslprintf(buf, buf + sizeof(buf), why, args);
+    va_end(args);
+
     refusal = ngx_array_push(&refused->listed);
     if (refusal == NULL) {
         return NGX_ERROR;
     }
 
     refusal->at = ev->at;
-    refusal->why = why;
-    refusal->detail = detail;
-    ngx_str_null(&refusal->worker);
+    refusal->why.len = last - buf;
+    refusal->why.data = ngx_pnalloc(c->request->pool, last - buf);
 
-    if (worker) {
-        refusal->worker.data = ngx_pnalloc(c->request->pool, len + 1);
-        if (refusal->worker.data == NULL) {
-            return NGX_ERROR;
-        }
-
-        refusal->worker.len = len;
-        ngx_memcpy(refusal->worker.data, worker, len);
+    if (refusal->why.data == NULL) {
+        return NGX_ERROR;
     }
+
+    ngx_memcpy(refusal->why.data, buf, last - buf);
 
     return NGX_OK;
 }
@@ -325,7 +325,6 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     ngx_uint_t applied, ngx_uint_t filtered, ngx_uint_t unknown,
     ngx_http_kv_router_refusals_t *refused, kvr_rc_t rc)
 {
-    u_char                         buf[256], *last;
     yajl_gen                       g;
     ngx_uint_t                     i, status;
     ngx_http_kv_router_refusal_t  *refusal;
@@ -374,23 +373,10 @@ ngx_http_kv_router_events_answer(ngx_http_kv_router_call_t *c,
     yajl_gen_array_open(g);
 
     for (i = 0; i < refused->listed.nelts; i++) {
-
-        last = buf + sizeof(buf);
-
-        if (refusal[i].worker.data) {
-            last = ngx_slprintf(buf, last, "unknown worker \"%V\": PUT "
-                                "/workers/%V first", &refusal[i].worker,
-                                &refusal[i].worker);
-
-        } else {
-            last = ngx_slprintf(buf, last, "%s: %s", refusal[i].why,
-                                refusal[i].detail);
-        }
-
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_u64(g, "at", refusal[i].at);
         ngx_http_kv_router_gen_key(g, "why");
-        yajl_gen_string(g, buf, last - buf);
+        yajl_gen_string(g, refusal[i].why.data, refusal[i].why.len);
         yajl_gen_map_close(g);
     }
 

@@ -21,6 +21,9 @@ static void ngx_http_kv_router_gen_bytes(yajl_gen g, const char *key,
     const u_char *data, size_t len);
 static void ngx_http_kv_router_explain_who(yajl_gen g,
     const ngx_http_kv_router_candidate_t *c);
+static void ngx_http_kv_router_explain_all(yajl_gen g, const char *key,
+    const ngx_http_kv_router_candidate_t *c, const uint32_t *list,
+    uint32_t first, uint32_t last);
 static void ngx_http_kv_router_explain_candidate(yajl_gen g,
     const ngx_http_kv_router_candidate_t *c,
     const ngx_http_kv_router_choice_t *choice, uint32_t i);
@@ -69,13 +72,37 @@ ngx_http_kv_router_gen_bytes(yajl_gen g, const char *key, const u_char *data,
 }
 
 
+/* Begins the object of a worker; the caller ends it. */
+
 static void
 ngx_http_kv_router_explain_who(yajl_gen g,
     const ngx_http_kv_router_candidate_t *c)
 {
+    yajl_gen_map_open(g);
     ngx_http_kv_router_gen_bytes(g, "worker_id", (u_char *) c->worker,
                                  c->worker_len);
     ngx_http_kv_router_gen_u64(g, "dp_rank", c->rank);
+}
+
+
+/* The workers of a list, from first to last - 1. */
+
+static void
+ngx_http_kv_router_explain_all(yajl_gen g, const char *key,
+    const ngx_http_kv_router_candidate_t *c, const uint32_t *list,
+    uint32_t first, uint32_t last)
+{
+    uint32_t  i;
+
+    ngx_http_kv_router_gen_key(g, key);
+    yajl_gen_array_open(g);
+
+    for (i = first; i < last; i++) {
+        ngx_http_kv_router_explain_who(g, &c[list[i]]);
+        yajl_gen_map_close(g);
+    }
+
+    yajl_gen_array_close(g);
 }
 
 
@@ -84,8 +111,6 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
     const ngx_http_kv_router_candidate_t *c,
     const ngx_http_kv_router_choice_t *choice, uint32_t i)
 {
-    yajl_gen_map_open(g);
-
     ngx_http_kv_router_explain_who(g, c);
 
     ngx_http_kv_router_gen_bytes(g, "address", (u_char *) c->address,
@@ -97,13 +122,8 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
     ngx_http_kv_router_gen_u64(g, "max_active", c->max_active);
     ngx_http_kv_router_gen_adapters(g, "lora", c->lora);
 
-    if (choice->costs) {
-        ngx_http_kv_router_gen_double(g, "cost", choice->costs[i]);
-
-    } else {
-        ngx_http_kv_router_gen_key(g, "cost");
-        yajl_gen_null(g);
-    }
+    ngx_http_kv_router_gen_double(g, "cost",
+                                  choice->costs ? choice->costs[i] : NAN);
 
     ngx_http_kv_router_gen_key(g, "overlap");
     yajl_gen_map_open(g);
@@ -190,7 +210,6 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_gen_key(g, "chosen");
 
     if (choice->norder) {
-        yajl_gen_map_open(g);
         ngx_http_kv_router_explain_who(g, &c[choice->order[0]]);
         yajl_gen_map_close(g);
 
@@ -198,27 +217,10 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
         yajl_gen_null(g);
     }
 
-    ngx_http_kv_router_gen_key(g, "retries");
-    yajl_gen_array_open(g);
-
-    for (i = 1; i < choice->norder; i++) {
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_explain_who(g, &c[choice->order[i]]);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
-
-    ngx_http_kv_router_gen_key(g, "prefill");
-    yajl_gen_array_open(g);
-
-    for (i = 0; i < choice->nprefill; i++) {
-        yajl_gen_map_open(g);
-        ngx_http_kv_router_explain_who(g, &c[choice->prefill[i]]);
-        yajl_gen_map_close(g);
-    }
-
-    yajl_gen_array_close(g);
+    ngx_http_kv_router_explain_all(g, "retries", c, choice->order, 1,
+                                   choice->norder);
+    ngx_http_kv_router_explain_all(g, "prefill", c, choice->prefill, 0,
+                                   choice->nprefill);
 
     ngx_http_kv_router_gen_key(g, "candidates");
     yajl_gen_array_open(g);

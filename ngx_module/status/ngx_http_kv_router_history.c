@@ -13,6 +13,7 @@ typedef struct {
     const char                     *name;
     ngx_uint_t                      series;    /* kvr_history_series_t */
     ngx_uint_t                      blocks;    /* told as tokens */
+    double                          share;     /* of first bytes, in ms */
 } ngx_http_kv_router_series_t;
 
 
@@ -20,25 +21,26 @@ static ngx_uint_t ngx_http_kv_router_well(
     const ngx_http_kv_router_worker_t *w);
 static void ngx_http_kv_router_history_series(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_series_t *s, uint64_t last, yajl_gen g);
-static void ngx_http_kv_router_history_first_bytes(
-    ngx_http_kv_router_zone_t *zone, const char *name, double share,
-    uint64_t last, yajl_gen g);
+static void ngx_http_kv_router_history_value(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_series_t *s, uint64_t step, yajl_gen g);
 
 
 static const ngx_http_kv_router_series_t  ngx_http_kv_router_series[] = {
-    { "requests", KVR_HISTORY_REQUESTS, 0 },
-    { "prompt_tokens", KVR_HISTORY_PROMPT, 1 },
-    { "hit_tokens", KVR_HISTORY_OVERLAP, 1 },
-    { "best_tokens", KVR_HISTORY_BEST, 1 },
-    { "events", KVR_HISTORY_EVENTS, 0 },
-    { "failed", KVR_HISTORY_FAILED, 0 },
-    { "workers", KVR_HISTORY_WORKERS, 0 },
-    { "workers_well", KVR_HISTORY_WELL, 0 },
-    { "pairs", KVR_HISTORY_BLOCKS, 0 },
-    { "used_bytes", KVR_HISTORY_USED_BYTES, 0 },
-    { "waiting", KVR_HISTORY_WAITING, 0 },
-    { "active", KVR_HISTORY_ACTIVE, 0 },
-    { NULL, 0, 0 }
+    { "requests", KVR_HISTORY_REQUESTS, 0, 0 },
+    { "prompt_tokens", KVR_HISTORY_PROMPT, 1, 0 },
+    { "hit_tokens", KVR_HISTORY_OVERLAP, 1, 0 },
+    { "best_tokens", KVR_HISTORY_BEST, 1, 0 },
+    { "events", KVR_HISTORY_EVENTS, 0, 0 },
+    { "failed", KVR_HISTORY_FAILED, 0, 0 },
+    { "workers", KVR_HISTORY_WORKERS, 0, 0 },
+    { "workers_well", KVR_HISTORY_WELL, 0, 0 },
+    { "pairs", KVR_HISTORY_BLOCKS, 0, 0 },
+    { "used_bytes", KVR_HISTORY_USED_BYTES, 0, 0 },
+    { "waiting", KVR_HISTORY_WAITING, 0, 0 },
+    { "active", KVR_HISTORY_ACTIVE, 0, 0 },
+    { "first_byte_p50_ms", KVR_HISTORY_FIRST_BYTE, 0, 0.5 },
+    { "first_byte_p90_ms", KVR_HISTORY_FIRST_BYTE, 0, 0.9 },
+    { NULL, 0, 0, 0 }
 };
 
 
@@ -136,73 +138,66 @@ ngx_http_kv_router_history_json(ngx_http_request_t *r,
         ngx_http_kv_router_history_series(zone, s, last, g);
     }
 
-    ngx_http_kv_router_history_first_bytes(zone, "first_byte_p50_ms", 0.5,
-                                           last, g);
-    ngx_http_kv_router_history_first_bytes(zone, "first_byte_p90_ms", 0.9,
-                                           last, g);
     yajl_gen_map_close(g);
     yajl_gen_map_close(g);
 }
 
 
-/* One number a step, the newest one last; null where a sample is missing. */
+/* One number a step, the newest one last. */
 
 static void
 ngx_http_kv_router_history_series(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_series_t *s, uint64_t last, yajl_gen g)
 {
-    uint64_t  step, n, before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
+    uint64_t  n;
 
     ngx_http_kv_router_gen_array(g, s->name);
 
     for (n = KVR_HISTORY_STEPS - 1; n > 0; n--) {
-        step = last >= n ? last - n + 1 : 0;
-
-        if (!kvr_history_read(&zone->sh->history, step, after)) {
-            yajl_gen_null(g);
-
-        } else if (s->series >= KVR_HISTORY_COUNTERS) {
-            yajl_gen_integer(g, after[s->series]);
-
-        } else if (!kvr_history_read(&zone->sh->history, step - 1, before)) {
-            yajl_gen_null(g);
-
-        } else {
-            yajl_gen_integer(g, (after[s->series] - before[s->series])
-                                * (s->blocks ? zone->params.block_size : 1));
-        }
+        ngx_http_kv_router_history_value(zone, s, last >= n ? last - n + 1 : 0,
+                                         g);
     }
 
     yajl_gen_array_close(g);
 }
 
 
+/* null: a sample is missing, or no answer came in this step. */
+
 static void
-ngx_http_kv_router_history_first_bytes(ngx_http_kv_router_zone_t *zone,
-    const char *name, double share, uint64_t last, yajl_gen g)
+ngx_http_kv_router_history_value(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_series_t *s, uint64_t step, yajl_gen g)
 {
     double    ms;
-    uint64_t  step, n, before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
+    uint64_t  before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
 
-    ngx_http_kv_router_gen_array(g, name);
-
-    for (n = KVR_HISTORY_STEPS - 1; n > 0; n--) {
-        step = last >= n ? last - n + 1 : 0;
-        ms = -1;
-
-        if (kvr_history_read(&zone->sh->history, step, after)
-            && kvr_history_read(&zone->sh->history, step - 1, before))
-        {
-            ms = kvr_history_first_byte_ms(before, after, share);
-        }
-
-        if (ms < 0) {
-            yajl_gen_null(g);
-
-        } else {
-            yajl_gen_double(g, ms);
-        }
+    if (!kvr_history_read(&zone->sh->history, step, after)) {
+        yajl_gen_null(g);
+        return;
     }
 
-    yajl_gen_array_close(g);
+    if (s->series >= KVR_HISTORY_COUNTERS) {
+        yajl_gen_integer(g, after[s->series]);
+        return;
+    }
+
+    if (!kvr_history_read(&zone->sh->history, step - 1, before)) {
+        yajl_gen_null(g);
+        return;
+    }
+
+    if (s->share == 0) {
+        yajl_gen_integer(g, (after[s->series] - before[s->series])
+                            * (s->blocks ? zone->params.block_size : 1));
+        return;
+    }
+
+    ms = kvr_history_first_byte_ms(before, after, s->share);
+
+    if (ms < 0) {
+        yajl_gen_null(g);
+
+    } else {
+        yajl_gen_double(g, ms);
+    }
 }
