@@ -106,20 +106,13 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->started = ngx_current_msec;
     c->pace = NGX_HTTP_KV_ROUTER_PACE_MIN;
 
-    c->dummy.fd = (ngx_socket_t) -1;
-    c->dummy.data = c;
-
-    c->lease.handler = ngx_http_kv_router_consumer_lease_handler;
-    c->lease.data = &c->dummy;
-    c->lease.log = c->log;
-    c->lease.cancelable = 1;
-
-    c->work.handler = ngx_http_kv_router_consumer_work_handler;
-    c->work.data = &c->dummy;
-    c->work.log = c->log;
-
+    ngx_http_kv_router_timer(&c->lease, &c->dummy,
+                             ngx_http_kv_router_consumer_lease_handler, c,
+                             c->log);
+    ngx_http_kv_router_timer(&c->work, &c->dummy,
+                             ngx_http_kv_router_consumer_work_handler, c,
+                             c->log);
     c->busy = c->work;
-    c->busy.cancelable = 1;
 
     r = &c->subscriber;
     r->purpose = "events";
@@ -422,8 +415,6 @@ ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 
     c = r->data;
 
-    ngx_http_kv_router_count(c->zone->sh, REDIS_CONNECTS, 1);
-
     channel = &c->zone->redis->channel;
 
     kvr_ask_begin(&ask, channel->data[channel->len - 1] == '*' ? "PSUBSCRIBE"
@@ -444,13 +435,7 @@ ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 static void
 ngx_http_kv_router_consumer_disconnected(ngx_http_kv_router_redis_t *r)
 {
-    ngx_http_kv_router_consumer_t  *c;
-
-    c = r->data;
-
-    ngx_http_kv_router_consumer_up(c, 0);
-
-    ngx_http_kv_router_count(c->zone->sh, REDIS_DISCONNECTS, 1);
+    ngx_http_kv_router_consumer_up(r->data, 0);
 }
 
 
@@ -579,8 +564,6 @@ ngx_http_kv_router_consumer_registered(void *data, uint32_t worker)
 static void
 ngx_http_kv_router_consumer_repairer_connected(ngx_http_kv_router_redis_t *r)
 {
-    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
-
     ngx_http_kv_router_redis_works(r);
 
     ngx_http_kv_router_consumer_wake(r->data);
@@ -591,8 +574,6 @@ static void
 ngx_http_kv_router_consumer_repairer_disconnected(
     ngx_http_kv_router_redis_t *r)
 {
-    ngx_http_kv_router_count(r->zone->sh, REDIS_DISCONNECTS, 1);
-
     ngx_http_kv_router_consumer_wake(r->data);
 }
 

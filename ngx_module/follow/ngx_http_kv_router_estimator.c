@@ -140,7 +140,6 @@ ngx_int_t
 ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone)
 {
-    ngx_event_t                     *ev;
     ngx_http_kv_router_estimator_t  *e;
 
     e = ngx_pcalloc(cycle->pool, sizeof(ngx_http_kv_router_estimator_t));
@@ -156,22 +155,18 @@ ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
 
     e->zone = zone;
     e->log = cycle->log;
-    e->dummy.fd = (ngx_socket_t) -1;
-    e->dummy.data = e;
-
     ngx_memcpy(e->rings, zone->sh->rings->all, sizeof(e->rings));
 
-    ev = &e->round;
-    ev->handler = ngx_http_kv_router_estimator_round;
-    ev->data = &e->dummy;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
+    ngx_http_kv_router_timer(&e->round, &e->dummy,
+                             ngx_http_kv_router_estimator_round, e,
+                             cycle->log);
 
     zone->estimator = e;
 
     ngx_http_kv_router_estimator_claim(e);
 
-    ngx_add_timer(ev, 1 + ngx_random() % NGX_HTTP_KV_ROUTER_ESTIMATE_ROUND);
+    ngx_add_timer(&e->round,
+                  1 + ngx_random() % NGX_HTTP_KV_ROUTER_ESTIMATE_ROUND);
 
     return NGX_OK;
 }

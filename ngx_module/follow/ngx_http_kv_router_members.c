@@ -61,13 +61,9 @@ ngx_http_kv_router_members_make(ngx_http_kv_router_members_t *m)
 {
     ngx_http_kv_router_redis_t  *r;
 
-    m->dummy.fd = (ngx_socket_t) -1;
-    m->dummy.data = m;
-
-    m->timer.handler = ngx_http_kv_router_members_timer;
-    m->timer.data = &m->dummy;
-    m->timer.log = ngx_cycle->log;
-    m->timer.cancelable = 1;
+    ngx_http_kv_router_timer(&m->timer, &m->dummy,
+                             ngx_http_kv_router_members_timer, m,
+                             ngx_cycle->log);
 
     r = &m->redis;
     r->purpose = "members";
@@ -167,8 +163,6 @@ ngx_http_kv_router_members_connected(ngx_http_kv_router_redis_t *r)
 
     m = r->data;
 
-    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
-
     ngx_http_kv_router_redis_works(r);
 
     kvr_roll_connected(&m->roll, ngx_current_msec);
@@ -183,8 +177,6 @@ ngx_http_kv_router_members_disconnected(ngx_http_kv_router_redis_t *r)
     ngx_http_kv_router_members_t  *m;
 
     m = r->data;
-
-    ngx_http_kv_router_count(r->zone->sh, REDIS_DISCONNECTS, 1);
 
     ngx_http_kv_router_members_stop_timer(m);
 

@@ -411,8 +411,6 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 {
     kvr_rc_t      rc;
     ngx_uint_t    i;
-    ngx_event_t  *ev;
-
     for (i = 0; i < NGX_HTTP_KV_ROUTER_JOIN_TRIES; i++) {
         rc = kvr_router_join(&zone->router);
 
@@ -448,17 +446,10 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     (void) kvr_load_beat(&zone->router.load, ngx_current_msec,
                          NGX_HTTP_KV_ROUTER_STUCK);
 
-    zone->tend_conn.fd = (ngx_socket_t) -1;
+    ngx_http_kv_router_timer(&zone->tend, &zone->tend_conn,
+                             ngx_http_kv_router_tend, zone, cycle->log);
 
-    ev = &zone->tend;
-    ev->handler = ngx_http_kv_router_tend;
-    ev->data = &zone->tend_conn;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
-
-    zone->tend_conn.data = zone;
-
-    ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
+    ngx_add_timer(&zone->tend, NGX_HTTP_KV_ROUTER_TEND);
 
     if (ngx_http_kv_router_rounds_start(cycle, zone) != NGX_OK) {
         return NGX_ERROR;

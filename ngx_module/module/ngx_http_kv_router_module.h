@@ -529,6 +529,28 @@ void ngx_http_kv_router_told(ngx_http_kv_router_zone_t *zone,
     ngx_uint_t level, const u_char *text, size_t len);
 
 
+/*
+ * Prepares a timer that holds up no process which exits.  nginx reads the fd
+ * of dummy for its debug log; the handler finds data as the data of dummy.
+ */
+
+static ngx_inline void
+ngx_http_kv_router_timer(ngx_event_t *ev, ngx_connection_t *dummy,
+    ngx_event_handler_pt handler, void *data, ngx_log_t *log)
+{
+    ngx_memzero(ev, sizeof(ngx_event_t));
+    ngx_memzero(dummy, sizeof(ngx_connection_t));
+
+    dummy->fd = (ngx_socket_t) -1;
+    dummy->data = data;
+
+    ev->handler = handler;
+    ev->data = dummy;
+    ev->log = log;
+    ev->cancelable = 1;
+}
+
+
 /* mistakes: warns of what nginx takes, and is hardly meant */
 
 void ngx_http_kv_router_tell_mistakes(ngx_conf_t *cf);

@@ -293,7 +293,6 @@ void
 ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle, ngx_array_t *prefixes)
 {
     ngx_uint_t                     i;
-    ngx_event_t                   *ev;
     ngx_http_kv_router_prefix_t  **p;
 
     p = prefixes->elts;
@@ -301,16 +300,11 @@ ngx_http_kv_router_prefix_join(ngx_cycle_t *cycle, ngx_array_t *prefixes)
     for (i = 0; i < prefixes->nelts; i++) {
         kvr_prefix_join(&p[i]->cache);
 
-        p[i]->tend_conn.fd = (ngx_socket_t) -1;
-        p[i]->tend_conn.data = p[i];
+        ngx_http_kv_router_timer(&p[i]->tend, &p[i]->tend_conn,
+                                 ngx_http_kv_router_prefix_tend, p[i],
+                                 cycle->log);
 
-        ev = &p[i]->tend;
-        ev->handler = ngx_http_kv_router_prefix_tend;
-        ev->data = &p[i]->tend_conn;
-        ev->log = cycle->log;
-        ev->cancelable = 1;
-
-        ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_PREFIX_TEND);
+        ngx_add_timer(&p[i]->tend, NGX_HTTP_KV_ROUTER_PREFIX_TEND);
     }
 }
 

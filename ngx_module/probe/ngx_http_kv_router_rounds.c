@@ -35,7 +35,6 @@ ngx_http_kv_router_rounds_begin(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_rounds_kind_t *kind)
 {
-    ngx_event_t                  *ev;
     ngx_http_kv_router_rounds_t  *rounds;
 
     if (zone->rounds[kind->index]) {
@@ -58,16 +57,11 @@ ngx_http_kv_router_rounds_begin(ngx_cycle_t *cycle,
     rounds->log = *cycle->log;
     rounds->log.log_level = ngx_min(cycle->log->log_level, kind->level);
 
-    rounds->dummy.fd = (ngx_socket_t) -1;
-    rounds->dummy.data = rounds;
+    ngx_http_kv_router_timer(&rounds->tick, &rounds->dummy,
+                             ngx_http_kv_router_rounds_tick, rounds,
+                             cycle->log);
 
-    ev = &rounds->tick;
-    ev->handler = ngx_http_kv_router_rounds_tick;
-    ev->data = &rounds->dummy;
-    ev->log = cycle->log;
-    ev->cancelable = 1;
-
-    ngx_add_timer(ev, 1 + ngx_random() % kind->tick);
+    ngx_add_timer(&rounds->tick, 1 + ngx_random() % kind->tick);
 
     zone->rounds[kind->index] = rounds;
 

@@ -54,15 +54,9 @@ ngx_http_kv_router_redis_open(ngx_http_kv_router_redis_t *r)
     r->log.data = r;
     r->log.connection = 0;
 
-    ngx_memzero(&r->dummy, sizeof(ngx_connection_t));
-    r->dummy.fd = (ngx_socket_t) -1;
-    r->dummy.data = r;
-
-    ngx_memzero(&r->reconnect, sizeof(ngx_event_t));
-    r->reconnect.handler = ngx_http_kv_router_redis_reconnect_handler;
-    r->reconnect.data = &r->dummy;
-    r->reconnect.log = &r->log;
-    r->reconnect.cancelable = 1;
+    ngx_http_kv_router_timer(&r->reconnect, &r->dummy,
+                             ngx_http_kv_router_redis_reconnect_handler, r,
+                             &r->log);
 
     ngx_http_kv_router_redis_connect(r);
 }

@@ -218,6 +218,8 @@ ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
 
     r->ready = 1;
 
+    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
+
     r->connected(r);
 }
 
