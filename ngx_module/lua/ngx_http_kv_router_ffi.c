@@ -2,8 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The index for Lua.  The request path's functions are in
- * ngx_http_kv_router_route.c.
+ * The index for Lua.  The request path's functions are in ngx_module/request.
  */
 
 

@@ -102,9 +102,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     }
 
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
-    ctx->choice.reservation.holder = KVR_HOLDER_NONE;
-    ctx->choice.prefill.holder = KVR_HOLDER_NONE;
-    ctx->answer.cached_tokens = -1;
+    ngx_http_kv_router_ctx_reset(ctx);
     ctx->rank_sent = rank_sent;
     ctx->request = r;
     ctx->zone = zone;
@@ -112,6 +110,20 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ctx->times.began_us = ngx_http_kv_router_now_us();
 
     return ctx;
+}
+
+
+void
+ngx_http_kv_router_ctx_reset(ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_memzero(&ctx->choice, sizeof(ctx->choice));
+    ngx_memzero(&ctx->try, sizeof(ctx->try));
+    ngx_memzero(&ctx->answer, sizeof(ctx->answer));
+
+    ctx->choice.reservation.holder = KVR_HOLDER_NONE;
+    ctx->choice.prefill.holder = KVR_HOLDER_NONE;
+    ctx->try.rank = UINT32_MAX;
+    ctx->answer.cached_tokens = -1;
 }
 
 
@@ -159,4 +171,22 @@ ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
     }
 
     return buffer->data;
+}
+
+
+ngx_int_t
+ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
+    const u_char *data, size_t len)
+{
+    to->len = 0;
+    to->data = ngx_pnalloc(pool, len + 1);
+
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memcpy(to->data, data, len);
+    to->len = len;
+
+    return NGX_OK;
 }

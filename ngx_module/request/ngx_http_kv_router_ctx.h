@@ -127,8 +127,7 @@ struct ngx_http_kv_router_ctx_s {
     } prompt;
 
     /*
-     * Also by trust.c (shadow, believed) and by engines.c (rung).  Reset with
-     * the prompt.
+     * Also by trust.c (believed) and engines.c (rung).  Reset with the prompt.
      */
 
     struct {
@@ -151,8 +150,8 @@ struct ngx_http_kv_router_ctx_s {
     } keys;
 
     /*
-     * By candidates.c, load.c (chains, best).  Reset by each list of
-     * candidates, which a request that waits has 100 times a second.
+     * Also by load.c (chains, best).  Reset by each list of candidates, which
+     * a request that waits has 100 times a second.
      */
 
     struct {
@@ -170,7 +169,10 @@ struct ngx_http_kv_router_ctx_s {
         unsigned                        matched:1; /* with the prompt */
     } found;
 
-    /* Also by prefill.c and decided.c.  Reset before each reservation. */
+    /*
+     * Also by prefill.c and decided.c.  Reset before each reservation, by
+     * ngx_http_kv_router_ctx_reset().
+     */
 
     struct {
         ngx_str_t                       policy;
@@ -207,7 +209,7 @@ struct ngx_http_kv_router_ctx_s {
         unsigned                        again:1;   /* at the same worker */
     } try;
 
-    /* Also by usage.c, load.c and estimate.c.  Reset with the choice. */
+    /* Also by estimate.c (begun).  Reset with the choice. */
 
     struct {
         kvr_answer_t                    search;    /* for the usage */
@@ -263,12 +265,19 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
 
+/* before a decision: the choice, the try and the answer are of none */
+void ngx_http_kv_router_ctx_reset(ngx_http_kv_router_ctx_t *ctx);
+
 /*
  * A buffer of at least size bytes; its former content is lost.  NULL: out of
  * memory.
  */
 void *ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_buffer_e which, size_t size);
+
+/* copies into a string of the pool's */
+ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
+    const u_char *data, size_t len);
 
 
 /* called for each context that ends, before its fleet is put back */

@@ -9,24 +9,9 @@
 
 #include "ngx_http_kv_router_route.h"
 
-#include <wire/kvr_plain.h>
 
-
-/* a chunk of text is a block of so many u32 */
-#define NGX_HTTP_KV_ROUTER_TEXT_WORDS  (KVR_TEXT_BLOCK / sizeof(uint32_t))
-
-#define NGX_HTTP_KV_ROUTER_TEXT_SEED   "kv_router text"
-
-
-static uint64_t *ngx_http_kv_router_estimate_hash(
-    ngx_http_kv_router_ctx_t *ctx, const char *text, size_t len);
 static void ngx_http_kv_router_estimate_record(ngx_http_kv_router_ctx_t *ctx,
     kvr_routed_record_t *record, kvr_routed_kind_t kind);
-
-
-/* Of this process, used within one call. */
-
-static kvr_hasher_t  ngx_http_kv_router_text_hasher;
 
 
 /* ---- before the decision ------------------------------------------------ */
@@ -43,124 +28,6 @@ ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx)
     }
 
     return 0;
-}
-
-
-ngx_int_t
-ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx)
-{
-    char                        *text;
-    size_t                       len;
-    uint32_t                     i;
-    ngx_log_t                   *log;
-    kvr_tape_t                  *tape;
-    ngx_http_kv_router_match_t  *match;
-
-    if (ctx->keys.ids.hash || !ctx->prompt.view.text
-        || ctx->prompt.prompts != 1
-        || ctx->prompt.view.why != NGX_HTTP_KV_ROUTER_NO_TOKENS
-        || !ngx_http_kv_router_estimates(ctx))
-    {
-        return NGX_OK;
-    }
-
-    if (ctx->keys.text.n == 0) {
-
-        if (ngx_http_kv_router_body(ctx->request, ctx, 0)
-            != NGX_HTTP_KV_ROUTER_BY_POLICY)
-        {
-            return NGX_OK;
-        }
-
-        log = ctx->request->connection->log;
-        tape = &ctx->body.tape;
-
-        /* the hasher reads whole words */
-
-        text = ngx_memalign(sizeof(uint64_t), tape->text_len + 1, log);
-        if (text == NULL) {
-            return NGX_ERROR;
-        }
-
-        len = kvr_plain_text(tape, ctx->prompt.form, text, tape->text_len);
-
-        ctx->keys.text_bytes = len;
-        ctx->keys.text.hash = ngx_http_kv_router_estimate_hash(ctx, text, len);
-        ctx->keys.text.n = ctx->keys.text.hash ? len / KVR_TEXT_BLOCK : 0;
-
-        ngx_free(text);
-
-        ngx_log_debug2(NGX_LOG_DEBUG_HTTP, log, 0,
-                       "kv_router text: %uz bytes, %uD blocks", len,
-                       ctx->keys.text.n);
-    }
-
-    if (ctx->keys.text.n == 0) {
-        return NGX_OK;
-    }
-
-    ctx->keys.lookup = ctx->keys.text;
-    ctx->keys.of_text = 1;
-
-    /* for the policies the prompt has tokens and blocks of the zone */
-
-    for (i = 0; ctx->found.candidates[i].confidence != KVR_ESTIMATED; i++) {
-        /* void */
-    }
-
-    match = &ctx->found.match;
-
-    match->prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->router,
-                                               ctx->found.candidates[i].holder,
-                                               ctx->keys.text.n);
-    match->prompt_tokens = match->prompt_blocks * match->block_size;
-    match->why = NGX_HTTP_KV_ROUTER_BY_POLICY;
-    ctx->keys.rung = NGX_HTTP_KV_ROUTER_BY_TEXT;
-
-    for (i = 0; i < ctx->found.ncandidates; i++) {
-        ctx->found.candidates[i].additional_blocks += match->prompt_blocks;
-    }
-
-    return NGX_OK;
-}
-
-
-/* Texts of two models, adapters or salts have no block in common. */
-
-static uint64_t *
-ngx_http_kv_router_estimate_hash(ngx_http_kv_router_ctx_t *ctx,
-    const char *text, size_t len)
-{
-    uint64_t   seed, *hashes;
-    ngx_str_t  model;
-
-    if (len < KVR_TEXT_BLOCK) {
-        return NULL;
-    }
-
-    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_TEXT,
-                                       len / KVR_TEXT_BLOCK
-                                       * sizeof(uint64_t));
-    if (hashes == NULL) {
-        return NULL;
-    }
-
-    model.data = (u_char *) ctx->prompt.view.model;
-    model.len = ctx->prompt.view.model_len;
-
-    seed = ctx->prompt.seed
-           + kvr_hash_seed((char *) model.data, model.len,
-                           NGX_HTTP_KV_ROUTER_TEXT_SEED,
-                           sizeof(NGX_HTTP_KV_ROUTER_TEXT_SEED) - 1);
-
-    kvr_hasher_init(&ngx_http_kv_router_text_hasher, seed);
-
-    (void) kvr_hash_blocks(&ngx_http_kv_router_text_hasher,
-                           (const uint32_t *) (const void *) text,
-                           len / sizeof(uint32_t),
-                           NGX_HTTP_KV_ROUTER_TEXT_WORDS, hashes);
-
-    return hashes;
 }
 
 

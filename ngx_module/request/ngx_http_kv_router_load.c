@@ -50,8 +50,6 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     kvr_router_t                    *k;
     ngx_http_kv_router_candidate_t  *c;
 
-    ctx->found.chains = NULL;
-    ctx->found.nchains = 0;
     ctx->found.best = ctx->found.match.best;
 
     if (ctx->keys.lookup.hash == NULL) {
@@ -280,42 +278,6 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
 
 /* ---- afterwards --------------------------------------------------------- */
-
-/*
- * A streamed answer has an event for each token, or for a few tokens.  An
- * empty line ends an event.
- */
-
-void
-ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b)
-{
-    u_char      *p;
-    ngx_uint_t   blocks;
-
-    for (p = b->pos; p < b->last; p++) {
-
-        p = ngx_strlchr(p, b->last, LF);
-        if (p == NULL) {
-            break;
-        }
-
-        if (p > b->pos ? p[-1] == LF : ctx->answer.line_end) {
-            ctx->answer.output_tokens++;
-        }
-    }
-
-    if (b->pos < b->last) {
-        ctx->answer.line_end = b->last[-1] == LF;
-    }
-
-    blocks = ctx->answer.output_tokens / ctx->found.match.block_size;
-
-    if (blocks > (ngx_uint_t) ctx->choice.reservation.output_blocks) {
-        kvr_load_grow(&ctx->zone->router.load, &ctx->choice.reservation,
-                      blocks - ctx->choice.reservation.output_blocks);
-    }
-}
-
 
 void
 ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,

@@ -3,8 +3,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The prompt of a request, found once, by the form of the request: its token
- * ids, from the body or from Lua, are hashed; the model, the namespaces of the
- * cache, and the workers that it may go to are kept.
+ * ids, from the body or from Lua, and what else is kept of it: the model, the
+ * namespaces of the cache, and the workers that it may go to.
  */
 
 
@@ -25,13 +25,6 @@ static ngx_int_t ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     const kvr_prompt_t *body);
 static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
-static ngx_int_t ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx,
-    const uint32_t *tokens, size_t n, uint64_t seed);
-
-
-/* Of this process, used within one call. */
-
-static kvr_hasher_t  ngx_http_kv_router_hasher;
 
 
 /*
@@ -109,7 +102,6 @@ ngx_http_kv_router_form(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 
     path = r->uri;
     asks = (r->method & (NGX_HTTP_POST|NGX_HTTP_PUT)) != 0;
-    ctx->prompt.guess = 0;
 
     if (names->asked) {
         asks = 1;
@@ -231,12 +223,6 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
         lora.len = names->lora_len;
     }
 
-    ngx_str_null(&ctx->prompt.adapter);
-    ctx->prompt.view.model = NULL;
-    ctx->prompt.view.model_len = 0;
-    ctx->prompt.view.lora = NULL;
-    ctx->prompt.view.lora_len = 0;
-
     if (model.data) {
 
         if (ngx_http_kv_router_copy_str(r->pool, &model, model.data, model.len)
@@ -283,7 +269,6 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
     ctx->prompt.sequences = ngx_max(body->sequences, 1);
     ctx->prompt.others = body->others;
     ctx->prompt.prompts = body->prompts;
-    ctx->keys.text.n = 0;
 
     ctx->prompt.view.form = ctx->prompt.form;
     ctx->prompt.view.text = body->text;
@@ -311,65 +296,63 @@ ngx_http_kv_router_keep_names(ngx_http_request_t *r,
 }
 
 
-static ngx_int_t
-ngx_http_kv_router_hash(ngx_http_kv_router_ctx_t *ctx, const uint32_t *tokens,
-    size_t n, uint64_t seed)
+/* The token ids of the prompt come from Lua; a known prompt goes before. */
+
+static ngx_uint_t
+ngx_http_kv_router_prompt_given(ngx_http_kv_router_ctx_t *ctx,
+    const uint32_t **tokens, size_t *n)
 {
     size_t                       all;
-    uint32_t                     blocks;
-    uint64_t                    *hashes;
-    kvr_contract_t               contract;
     ngx_http_kv_router_known_t  *known;
 
-    contract = kvr_params_contract(&ctx->zone->params);
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router tokens from lua: %uz", *n);
+
+    kvr_prompt_cut(&ctx->prompt.cut, tokens, n);
+
+    ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_ENGINE);
+
     known = ctx->prompt.known;
-    all = n + (known ? known->blocks * contract.block_size : 0);
-    blocks = kvr_contract_blocks(contract, all);
+    all = *n;
 
-    if (blocks == 0) {
-        ctx->prompt.view.tokens = all;
-        return NGX_OK;
+    if (known && known->tokens != *tokens) {
+        ctx->prompt.known = NULL;
+
+    } else if (known) {
+        all += known->blocks * ctx->zone->params.block_size;
     }
 
-    hashes = known && blocks <= known->room
-             ? known->hashes
-             : ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_HASHES,
-                                         blocks * sizeof(uint64_t));
-    if (hashes == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (known && hashes != known->hashes) {
-        ngx_memcpy(hashes, known->hashes, known->blocks * sizeof(uint64_t));
-    }
-
-    kvr_hasher_init(&ngx_http_kv_router_hasher, seed);
-
-    (void) kvr_contract_hash(contract, &ngx_http_kv_router_hasher, tokens, n,
-                             hashes + (known ? known->blocks : 0));
-
-    ctx->keys.ids.hash = hashes;
-    ctx->keys.ids.n = blocks;
-    ctx->prompt.view.tokens = all;
-    ctx->prompt.view.blocks = blocks;
-    ctx->prompt.view.why = NGX_HTTP_KV_ROUTER_BY_POLICY;
-
-    if (known) {
-        known->done(ctx);
-    }
-
-    return NGX_OK;
+    return all > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
+                                       : NGX_HTTP_KV_ROUTER_BY_POLICY;
 }
 
 
-void
-ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx)
+/* The prompt is that of the body: nothing of an earlier one stays. */
+
+static ngx_int_t
+ngx_http_kv_router_prompt_body(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
+    kvr_prompt_t *body, ngx_uint_t *why)
 {
-    ctx->keys.ids.hash = NULL;
-    ctx->keys.ids.n = 0;
-    ctx->prompt.view.tokens = 0;
-    ctx->prompt.view.blocks = 0;
-    ctx->prompt.view.why = NGX_HTTP_KV_ROUTER_SHORT;
+    ngx_memzero(&ctx->prompt, sizeof(ctx->prompt));
+    ngx_memzero(&ctx->keys, sizeof(ctx->keys));
+
+    ctx->prompt.form = ngx_http_kv_router_form(r, ctx, names);
+
+    *why = ngx_http_kv_router_search(r, ctx, body);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router body: form %s, %s, %uz tokens",
+                   kvr_form_name(ctx->prompt.form),
+                   *why ? ngx_http_kv_router_why_name(*why) : "token ids",
+                   body->ntokens);
+
+    ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_BODY);
+    ctx->keys.rung = *why ? NGX_HTTP_KV_ROUTER_BY_LOAD
+                          : NGX_HTTP_KV_ROUTER_BY_IDS;
+    ctx->keys.rung_why = *why;
+
+    return ngx_http_kv_router_keep_prompt(r, ctx, names, body);
 }
 
 
@@ -378,14 +361,14 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err)
 {
-    size_t                     all;
     ngx_uint_t                 why;
     kvr_prompt_t               body;
     ngx_http_kv_router_ctx_t  *ctx;
 
+    *err = "no memory";
+
     ctx = ngx_http_kv_router_make_ctx(r, zone);
     if (ctx == NULL) {
-        *err = "no memory";
         return NGX_ERROR;
     }
 
@@ -396,58 +379,25 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
 
     ctx->prompt.prompted = 0;
     ctx->found.matched = 0;
-    ngx_http_kv_router_prompt_drop(ctx);
 
     if (tokens) {
-
-        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router tokens from lua: %uz", ntokens);
-
-        kvr_prompt_cut(&ctx->prompt.cut, &tokens, &ntokens);
-
-        ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_ENGINE);
-        if (ctx->prompt.known && ctx->prompt.known->tokens != tokens) {
-            ctx->prompt.known = NULL;
-        }
-
-        all = ntokens;
-
-        if (ctx->prompt.known) {
-            all += ctx->prompt.known->blocks * ctx->zone->params.block_size;
-        }
-
-        why = all > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
-                                          : NGX_HTTP_KV_ROUTER_BY_POLICY;
+        why = ngx_http_kv_router_prompt_given(ctx, &tokens, &ntokens);
 
     } else {
-        ctx->prompt.form = ngx_http_kv_router_form(r, ctx, names);
 
-        why = ngx_http_kv_router_search(r, ctx, &body);
-        ctx->keys.route = kvr_route(ctx->prompt.form, KVR_FROM_BODY);
-        ctx->keys.shadow.hash = NULL;
-        ctx->prompt.known = NULL;
-        ctx->keys.believed = 0;
-        tokens = body.tokens;
-        ntokens = body.ntokens;
-
-        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                       "kv_router body: form %s, %s, %uz tokens",
-                       kvr_form_name(ctx->prompt.form),
-                       why ? ngx_http_kv_router_why_name(why) : "token ids",
-                       ntokens);
-
-        ctx->keys.rung = why ? NGX_HTTP_KV_ROUTER_BY_LOAD
-                             : NGX_HTTP_KV_ROUTER_BY_IDS;
-        ctx->keys.rung_why = why;
-
-        if (ngx_http_kv_router_keep_prompt(r, ctx, names, &body) != NGX_OK) {
-            *err = "no memory";
+        if (ngx_http_kv_router_prompt_body(r, ctx, names, &body, &why)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
+
+        tokens = body.tokens;
+        ntokens = body.ntokens;
     }
 
+    ngx_http_kv_router_keys_drop(ctx);
+
     if (ngx_http_kv_router_keep_names(r, ctx, names) != NGX_OK) {
-        *err = "no memory";
         return NGX_ERROR;
     }
 
@@ -456,10 +406,7 @@ ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     if (why != NGX_HTTP_KV_ROUTER_BY_POLICY) {
         ctx->prompt.view.why = why;
 
-    } else if (ngx_http_kv_router_hash(ctx, tokens, ntokens, ctx->prompt.seed)
-               != NGX_OK)
-    {
-        *err = "no memory";
+    } else if (ngx_http_kv_router_keys_ids(ctx, tokens, ntokens) != NGX_OK) {
         return NGX_ERROR;
     }
 

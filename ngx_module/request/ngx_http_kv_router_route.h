@@ -2,8 +2,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * A request on its way: from its body to a decision, from the decision to an
- * engine, and everything that it reserved given back.
+ * A request on its way, a file for each step, and here in this order:
+ *
+ *     body -> prompt -> keys -> found -> choice -> try -> answer
  *
  * The load is released when the last byte of the answer has passed, or else
  * when the request ends, whichever comes first, once.
@@ -16,6 +17,8 @@
 
 #include "ngx_http_kv_router_ctx.h"
 
+
+/* ---- body --------------------------------------------------------------- */
 
 /*
  * body: makes ctx->body.tape the tape of the request's body, unless it is
@@ -34,8 +37,8 @@ ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
  */
 kvr_tape_t *ngx_http_kv_router_process_tape(size_t len, size_t max_tokens);
 
-/* prompt: makes the prompt one of less than a block; its model stays */
-void ngx_http_kv_router_prompt_drop(ngx_http_kv_router_ctx_t *ctx);
+
+/* ---- prompt ------------------------------------------------------------- */
 
 /*
  * model: the adapter that the model of a request names, or one without data;
@@ -51,15 +54,27 @@ ngx_uint_t ngx_http_kv_router_serves(ngx_http_kv_router_ctx_t *ctx,
 /* model: does any?  Where there are no workers at all, yes. */
 ngx_uint_t ngx_http_kv_router_served(ngx_http_kv_router_ctx_t *ctx);
 
-/* rank: has the worker of candidate i several ranks? */
-ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+
+/* ---- keys --------------------------------------------------------------- */
 
 /*
- * rank: a retry: the request names the rank of the candidate that was chosen.
- * NGX_ERROR: no memory.
+ * keys: hashes the ids of the prompt, behind those that are known.  NGX_ERROR:
+ * no memory.
  */
-ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx);
+ngx_int_t ngx_http_kv_router_keys_ids(ngx_http_kv_router_ctx_t *ctx,
+    const uint32_t *tokens, size_t n);
+
+/* keys: makes the prompt one of less than a block; its model stays */
+void ngx_http_kv_router_keys_drop(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * keys: if there are no token ids, and a candidate is without events, the
+ * keys are the hashes of the prompt's text.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_keys_text(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* ---- found -------------------------------------------------------------- */
 
 /*
  * load: adds estimates, predictions, and prompts in flight, to the candidates'
@@ -71,9 +86,15 @@ ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
 /* load: the blocks of all prompts of the request but the first one */
 uint32_t ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx);
 
-/* load: makes s, an empty reservation, the request's at candidate i */
-void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
-    kvr_reservation_t *s, uint32_t i);
+/* estimate: is any candidate without events? */
+ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * estimate: candidate i, which is without events, has ctx->found.estimates[i]
+ * of the keys, and is expected to have so many
+ */
+void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
+    uint32_t expected);
 
 /*
  * bound: has the worker of candidate i, or the zone, its maximum number of
@@ -99,16 +120,53 @@ uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
 void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
 ngx_int_t ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
 
-/* prefill: the prefill elsewhere ended, as an attempt ends; counts once */
-void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,
-    ngx_uint_t how);
 
-/* load: counts the tokens of a buffer of a streamed answer */
-void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+/* ---- choice ------------------------------------------------------------- */
+
+/*
+ * choice: reserves for the request where the maximum numbers allow it:
+ * candidate i, or, if that is not usable or UINT32_MAX, the next best one,
+ * which is returned.  UINT32_MAX: there is no room.
+ */
+uint32_t ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+
+/* choice: has the worker of candidate i several ranks? */
+ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+
+/* choice: moves the reservation and the load of the request to candidate i */
+void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
+
+/* choice: gives back all that was reserved */
+void ngx_http_kv_router_choice_drop(ngx_http_kv_router_ctx_t *ctx);
+
+/* load: makes s, an empty reservation, the request's at candidate i */
+void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s, uint32_t i);
 
 /* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
+
+/* prefill: the prefill elsewhere ended, as an attempt ends; counts once */
+void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t how);
+
+/*
+ * decided: keeps the decision, and the prefixes of its prompt, for the status
+ * page; and adds to what was kept: the first byte has come.
+ */
+void ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* ---- try ---------------------------------------------------------------- */
+
+/*
+ * try: a retry: the request names the rank of the candidate that was chosen.
+ * NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
 
 /*
  * attempt: can candidate i have a request?  anyhow: even if its worker failed.
@@ -142,14 +200,11 @@ void ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
 /* attempt: the attempt is given up, or ended without a result to judge by */
 void ngx_http_kv_router_attempt_drop(ngx_http_kv_router_ctx_t *ctx);
 
-/* attempt: an answer begins; NGX_DECLINED: its status is a failure */
-ngx_int_t ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
-
 /* attempt: after all upstreams of the configuration were made */
 void ngx_http_kv_router_attempt_init(ngx_conf_t *cf);
 
 /*
- * balancer: the attempts of the request's upstream are seen from now on;
+ * attempt: the attempts of the request's upstream are seen from now on;
  * NGX_ERROR: it was made before the request was routed
  */
 ngx_int_t ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
@@ -161,49 +216,16 @@ ngx_int_t ngx_http_kv_router_attempt_begin(ngx_http_request_t *r,
  */
 void ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx);
 
-/* attempt: the context ends */
+/* attempt: there is no upstream of this choice any more */
 void ngx_http_kv_router_attempt_forget(ngx_http_kv_router_ctx_t *ctx);
 
-/* usage: a buffer of the answer, the last one included */
-void ngx_http_kv_router_usage(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+/* attempt: an answer begins; NGX_DECLINED: its status is a failure */
+ngx_int_t ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
 
-/*
- * speed: a sample of how fast a rank prefills.  answer: the first byte of a
- * streamed answer has come.  prefill: a prefill elsewhere has ended well, and
- * its load is still reserved.
- */
-void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx);
-void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
 
-/* speed: by the timer of each process: zone->speed, and those of the fleet */
-void ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone);
+/* ---- answer ------------------------------------------------------------- */
 
-/* estimate: is any candidate without events? */
-ngx_uint_t ngx_http_kv_router_estimates(ngx_http_kv_router_ctx_t *ctx);
-
-/*
- * estimate: if there are no token ids, and a candidate is without events, the
- * keys are the hashes of the prompt's text.  NGX_ERROR: no memory.
- */
-ngx_int_t ngx_http_kv_router_estimate_text(ngx_http_kv_router_ctx_t *ctx);
-
-/*
- * estimate: candidate i, which is without events, has ctx->found.estimates[i]
- * of the keys, and is expected to have so many
- */
-void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
-    uint32_t expected);
-
-/*
- * estimate: an answer's first byte has come, so its worker has the prompt now;
- * the engine has told its cached tokens; the request has ended
- */
-void ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx);
-void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
-    uint64_t cached);
-void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_filter_init(void);
 
 /* echo: an answer's first byte has come */
 void ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx);
@@ -230,28 +252,39 @@ void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
     uint32_t number, uint32_t generation, uint32_t route,
     kvr_trust_view_t *view);
 
-/* copies into a string of the pool's */
-ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
-    const u_char *data, size_t len);
+/*
+ * estimate: an answer's first byte has come, so its worker has the prompt now;
+ * the engine has told its cached tokens; the request has ended
+ */
+void ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
+    uint64_t cached);
+void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 
-void ngx_http_kv_router_filter_init(void);
-ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
+/*
+ * speed: a sample of how fast a rank prefills.  answer: the first byte of a
+ * streamed answer has come.  prefill: a prefill elsewhere has ended well, and
+ * its load is still reserved.
+ */
+void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
 
+/* speed: by the timer of each process: zone->speed, and those of the fleet */
+void ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone);
 
 /*
  * times: what is counted of a request.  waited: the request no longer waits
  * for room, if it did.  count_end: the request has ended.
  */
 void ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx);
-
-/*
- * Keeps the decision, and the prefixes of its prompt, for the status page; and
- * adds to what was kept: the first byte has come.
- */
-void ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx);
-void ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* ---- variables ---------------------------------------------------------- */
+
+ngx_int_t ngx_http_kv_router_add_variables(ngx_conf_t *cf);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_ROUTE_H_INCLUDED_ */

@@ -31,11 +31,6 @@
 #define NGX_HTTP_KV_ROUTER_TRUST_DOUBTED  8
 
 
-/* Of this process, used within one call. */
-
-static kvr_hasher_t  ngx_http_kv_router_trust_hasher;
-
-
 uint32_t
 ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
     uint32_t always)
@@ -99,55 +94,4 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
     }
 
     return NGX_HTTP_KV_ROUTER_TRUST_SHADOW;
-}
-
-
-int
-ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
-    const uint32_t *tokens, size_t ntokens)
-{
-    uint32_t                   blocks;
-    uint64_t                  *hashes;
-    kvr_contract_t             contract;
-    ngx_http_kv_router_ctx_t  *ctx;
-
-    ctx = ngx_http_kv_router_get_ctx(r);
-
-    if (ctx == NULL || ctx->zone != zone || !ctx->prompt.prompted) {
-        return NGX_ERROR;
-    }
-
-    kvr_prompt_cut(&ctx->prompt.cut, &tokens, &ntokens);
-
-    ngx_http_kv_router_count(ctx->zone->sh, SHADOWS, 1);
-
-    /* a block that ends with the prompt is not looked for */
-
-    contract = kvr_params_contract(&ctx->zone->params);
-    blocks = ntokens ? kvr_contract_blocks(contract, ntokens - 1) : 0;
-
-    if (blocks == 0) {
-        return NGX_OK;
-    }
-
-    if (blocks > KVR_ECHO_BLOCKS) {
-        ngx_http_kv_router_count(ctx->zone->sh, ECHOES_LONG, 1);
-        return NGX_OK;
-    }
-
-    hashes = ngx_http_kv_router_buffer(ctx, NGX_HTTP_KV_ROUTER_BUFFER_SHADOW,
-                                       blocks * sizeof(uint64_t));
-    if (hashes == NULL) {
-        return NGX_ERROR;
-    }
-
-    kvr_hasher_init(&ngx_http_kv_router_trust_hasher, ctx->prompt.seed);
-
-    (void) kvr_contract_hash(contract, &ngx_http_kv_router_trust_hasher,
-                             tokens, ntokens - 1, hashes);
-
-    ctx->keys.shadow.hash = hashes;
-    ctx->keys.shadow.n = blocks;
-
-    return NGX_OK;
 }

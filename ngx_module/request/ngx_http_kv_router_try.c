@@ -2,8 +2,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Behind one address there may be several ranks: a header of the request names
- * the rank, at each try.
+ * A try: the balancer is told the worker of the next one.  Behind one address
+ * there may be several ranks: a header of the request names the rank, at each
+ * try.
  */
 
 
@@ -15,23 +16,6 @@
 
 static ngx_int_t ngx_http_kv_router_rank_header(ngx_http_request_t *r,
     uint32_t rank);
-
-
-ngx_uint_t
-ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
-{
-    uint32_t  k;
-
-    for (k = 0; k < ctx->found.ncandidates; k++) {
-        if (k != i && ctx->found.candidates[k].worker
-                      == ctx->found.candidates[i].worker)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
 
 
 int
@@ -145,6 +129,104 @@ ngx_http_kv_router_rank_header(ngx_http_request_t *r, uint32_t rank)
     h->value.len = ngx_strlen(value);
     h->value.data = value;
     h->lowcase_key = name.data;
+
+    return NGX_OK;
+}
+
+
+int
+ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
+    const char **host, size_t *host_len, uint32_t *port, uint32_t *left,
+    char **err)
+{
+    uint32_t                      i, n;
+    ngx_http_kv_router_ctx_t     *ctx;
+    ngx_http_kv_router_holder_t  *h;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
+        *err = "the request was not routed in its access phase: write "
+               "access_by_lua_block { router:access() } into its location";
+        return NGX_DECLINED;
+    }
+
+    /*
+     * if an internal redirect leads back to an engine, the balancer makes a
+     * first try for a request that was tried before.  Such a try, too, takes
+     * the next candidate.
+     */
+
+    if (ctx->try.again) {
+        ctx->try.again = 0;
+
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: the same worker, whose connection "
+                       "was closed");
+
+        i = ctx->choice.chosen - ctx->found.candidates;
+
+        (void) ngx_http_kv_router_attempt_take(ctx, i, 1);
+        ngx_http_kv_router_go(ctx, i);
+
+    } else if (ctx->try.tries) {
+
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router retry: the next worker");
+
+        i = ngx_http_kv_router_admit(ctx, UINT32_MAX);
+
+        if (i == UINT32_MAX) {
+            ngx_log_debug0(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                           "kv_router retry: no worker is left");
+
+        } else {
+            ctx->choice.why = NGX_HTTP_KV_ROUTER_RETRY;
+
+            ngx_http_kv_router_count(ctx->zone->sh, RETRIES, 1);
+            (void) ngx_atomic_fetch_add(
+                       &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
+        }
+
+    } else {
+        i = 0;
+    }
+
+    if (i == UINT32_MAX) {
+        *err = "no worker is left to try";
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_kv_router_tell_rank(r, ctx) != NGX_OK) {
+        *err = "no memory";
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_kv_router_attempt_begin(r, ctx) != NGX_OK) {
+        *err = "its upstream was made before it was routed";
+        return NGX_DECLINED;
+    }
+
+    ctx->try.tries++;
+
+    h = ngx_http_kv_router_holder(ctx, ctx->choice.chosen);
+
+    *host = (char *) h->host.data;
+    *host_len = h->host.len;
+    *port = h->port;
+
+    n = 0;
+
+    for (i = 0; i < ctx->found.ncandidates; i++) {
+        n += !ctx->try.tried[i];
+    }
+
+    *left = n;
+
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router peer: worker \"%V\" rank %uD at \"%V\", "
+                   "try %ui, %uD candidates left",
+                   &h->id, h->rank, &h->address, ctx->try.tries, n);
 
     return NGX_OK;
 }

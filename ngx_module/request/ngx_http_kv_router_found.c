@@ -2,8 +2,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The candidates of a request, listed as often as is needed: the eligible
- * workers with their load, and the blocks of the prompt that each has.
+ * What is found for a request, as often as is needed: the candidates, which
+ * are the eligible workers with their load, and the blocks of the prompt that
+ * each has.
  */
 
 
@@ -367,7 +368,7 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
                                   NGX_HTTP_KV_ROUTER_BUFFER_ESTIMATES, n);
 
     if (ctx->found.estimates == NULL
-        || ngx_http_kv_router_estimate_text(ctx) != NGX_OK
+        || ngx_http_kv_router_keys_text(ctx) != NGX_OK
         || ngx_http_kv_router_lookup(r, ctx, &found) != NGX_OK)
     {
         return NGX_ERROR;
@@ -376,7 +377,6 @@ ngx_http_kv_router_fill(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
     ngx_memzero(ctx->found.estimates, n);
 
     m = ngx_http_kv_router_matches;
-    ctx->found.match.cut = 0;
 
     for (i = 0; i < found; i++) {
 
@@ -455,7 +455,7 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
     }
 
     if (by_load) {
-        ngx_http_kv_router_prompt_drop(ctx);
+        ngx_http_kv_router_keys_drop(ctx);
         ctx->prompt.view.text = 0;
     }
 
@@ -469,9 +469,7 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
         ctx->fleet = fleet;
     }
 
-    ctx->found.matched = 0;
-
-    ngx_memzero(&ctx->found.match, sizeof(ngx_http_kv_router_match_t));
+    ngx_memzero(&ctx->found, sizeof(ctx->found));
     ctx->found.match.block_size = ctx->zone->params.block_size;
     ctx->found.match.prompt_tokens = ctx->prompt.view.tokens;
     ctx->found.match.prompt_blocks = ctx->prompt.view.blocks;

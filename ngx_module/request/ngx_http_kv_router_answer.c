@@ -1,0 +1,373 @@
+
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The answer of an engine on its way to the client: its first byte ends the
+ * prefill, its last one the load; the cached tokens that it reports are
+ * compared with the prediction.
+ */
+
+
+#include "ngx_http_kv_router_route.h"
+
+#include <wire/kvr_route.h>
+
+
+/* the minimum of blocks that were predicted: of fewer nothing is said */
+
+#define NGX_HTTP_KV_ROUTER_USAGE_BLOCKS  4
+
+/* the engine must have one of so many; or where they are an upper bound */
+
+#define NGX_HTTP_KV_ROUTER_USAGE_LESS    2
+#define NGX_HTTP_KV_ROUTER_USAGE_BOUND   20
+
+
+static void ngx_http_kv_router_answer_first(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t streamed);
+static void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx,
+    ngx_buf_t *b);
+static void ngx_http_kv_router_usage(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b);
+static void ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t worker, uint32_t known, uint64_t cached);
+
+
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
+static ngx_http_output_body_filter_pt  ngx_http_next_body_filter;
+
+
+/*
+ * After all tries, the answer comes from nginx's error page or from another
+ * location, not from a worker.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_header_filter(ngx_http_request_t *r)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = (r == r->main) ? ngx_http_kv_router_get_ctx(r) : NULL;
+
+    if (ctx && ctx->choice.reserved && ctx->try.tries && !ctx->try.taken) {
+        ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
+        ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+    }
+
+    /* later, nginx's own gzip filter sets the header, too */
+
+    if (ctx && ctx->choice.reserved && r->headers_out.content_encoding
+        && r->headers_out.content_encoding->value.len)
+    {
+        ctx->answer.encoded = 1;
+    }
+
+    return ngx_http_next_header_filter(r);
+}
+
+
+/*
+ * The first byte of an answer ends the prefill.  The last byte ends the
+ * request's load at the engine, although the client may still be receiving.
+ */
+
+static ngx_int_t
+ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_str_t                 *type;
+    ngx_uint_t                 streamed;
+    ngx_chain_t               *cl;
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = in && r == r->main && r->upstream ? ngx_http_kv_router_get_ctx(r)
+                                            : NULL;
+
+    if (ctx == NULL || !ctx->choice.reserved) {
+        return ngx_http_next_body_filter(r, in);
+    }
+
+    type = &r->headers_out.content_type;
+
+    streamed = type->len >= sizeof("text/event-stream") - 1
+               && ngx_strncasecmp(type->data, (u_char *) "text/event-stream",
+                                  sizeof("text/event-stream") - 1)
+                  == 0;
+
+    for (cl = in; cl; cl = cl->next) {
+
+        if (ctx->times.first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
+            ngx_http_kv_router_answer_first(r, ctx, streamed);
+        }
+
+        if (streamed && ngx_buf_in_memory(cl->buf)) {
+            ngx_http_kv_router_streamed(ctx, cl->buf);
+        }
+
+        ngx_http_kv_router_usage(r, ctx, cl->buf);
+
+        if (cl->buf->last_buf) {
+            ngx_http_kv_router_uncharge(ctx, &ctx->choice.reservation);
+            ngx_http_kv_router_estimate_end(ctx);
+        }
+    }
+
+    return ngx_http_next_body_filter(r, in);
+}
+
+
+static void
+ngx_http_kv_router_answer_first(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t streamed)
+{
+    ctx->times.first_byte_us = ngx_http_kv_router_now_us();
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "kv_router first byte, %uL us after the decision",
+                   (uint64_t) (ctx->times.first_byte_us
+                               - ctx->times.decided_us));
+
+    ngx_http_kv_router_decided_first_byte(ctx);
+
+    if (streamed) {
+        ngx_http_kv_router_speed_answer(r, ctx);
+    }
+
+    if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
+        ngx_http_kv_router_echo(ctx);
+        ngx_http_kv_router_estimate_begin(ctx);
+        ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
+    }
+
+    kvr_load_prefilled(&ctx->zone->router.load,
+                       &ctx->choice.reservation, ngx_current_msec);
+    ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
+}
+
+
+/*
+ * A streamed answer has an event for each token, or for a few tokens.  An
+ * empty line ends an event.
+ */
+
+static void
+ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b)
+{
+    u_char      *p;
+    ngx_uint_t   blocks;
+
+    for (p = b->pos; p < b->last; p++) {
+
+        p = ngx_strlchr(p, b->last, LF);
+        if (p == NULL) {
+            break;
+        }
+
+        if (p > b->pos ? p[-1] == LF : ctx->answer.line_end) {
+            ctx->answer.output_tokens++;
+        }
+    }
+
+    if (b->pos < b->last) {
+        ctx->answer.line_end = b->last[-1] == LF;
+    }
+
+    blocks = ctx->answer.output_tokens / ctx->found.match.block_size;
+
+    if (blocks > (ngx_uint_t) ctx->choice.reservation.output_blocks) {
+        kvr_load_grow(&ctx->zone->router.load, &ctx->choice.reservation,
+                      blocks - ctx->choice.reservation.output_blocks);
+    }
+}
+
+
+/* ---- the usage ---------------------------------------------------------- */
+
+/*
+ * Looks for the usage in a part of the answer.  A buffer in a file is not
+ * read, nor is an answer with a Content-Encoding.
+ */
+
+static void
+ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
+    ngx_buf_t *b)
+{
+    if (r->headers_out.status != NGX_HTTP_OK || ctx->choice.prefiller
+        || ctx->choice.chosen->role == KVR_ROLE_DECODE
+        || ctx->answer.usage_done || ctx->answer.encoded)
+    {
+        /* blocks from another worker's cache are no hits of this worker */
+        return;
+    }
+
+    if (ngx_buf_in_memory(b)) {
+        kvr_answer_add(&ctx->answer.search, b->pos, b->last - b->pos);
+
+    } else if (ngx_buf_size(b) > 0) {
+        kvr_answer_gap(&ctx->answer.search);
+    }
+
+    if (b->last_buf) {
+        ctx->answer.usage_done = 1;
+        ngx_http_kv_router_usage_reported(ctx);
+    }
+}
+
+
+static void
+ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         known, worker;
+    kvr_router_t                    *k;
+    kvr_answer_usage_t               usage;
+    kvr_usage_t                      a;
+    ngx_http_kv_router_candidate_t  *c;
+
+    if (!kvr_answer_usage(&ctx->answer.search, &usage)) {
+        return;
+    }
+
+    ctx->answer.usage_tokens = ctx->prompt.others ? 0 : usage.prompt_tokens;
+    ctx->answer.output_tokens = ngx_max(ctx->answer.output_tokens,
+                                        usage.completion_tokens);
+
+    if (!usage.has_cached) {
+        return;
+    }
+
+    ctx->answer.cached_tokens = usage.cached_tokens;
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router usage: the engine had %uL of %uL tokens cached, "
+                   "%uD of %uD blocks were known", usage.cached_tokens,
+                   usage.prompt_tokens, ctx->choice.chosen->device,
+                   ctx->found.match.prompt_blocks);
+
+    /* several prompts have one usage: their sum */
+
+    if (ctx->found.match.prompt_blocks == 0 || ctx->prompt.others) {
+        return;
+    }
+
+    k = &ctx->zone->router;
+    c = ctx->choice.chosen;
+
+    worker = kvr_router_holder_worker(k, c->holder);
+
+    if (worker >= ctx->zone->sh->nworkers
+        || kvr_load32(&kvr_router_worker(k, worker)->generation)
+           != c->generation)
+    {
+        return;
+    }
+
+    /*
+     * the blocks known by the worker's events, without predicted ones; blocks
+     * in lower tiers count, because the engine finds them, too
+     */
+
+    known = c->predicted && c->disk == c->device ? c->device - c->predicted
+                                                 : c->disk;
+
+    a.requests = 1;
+    a.prompt_tokens = usage.prompt_tokens;
+    a.predicted_tokens = (uint64_t) known * ctx->found.match.block_size;
+    a.best_tokens = (uint64_t) ngx_max(ctx->found.best, known)
+                    * ctx->found.match.block_size;
+    a.cached_tokens = usage.cached_tokens;
+
+    kvr_usage_add(&ctx->zone->sh->trust[worker], c->generation, &a);
+
+    ngx_http_kv_router_usage_judge(ctx, worker, known,
+                                   usage.cached_tokens
+                                   / ctx->found.match.block_size);
+
+    ngx_http_kv_router_estimate_answer(ctx, usage.cached_tokens);
+}
+
+
+/* Estimates learn from the same answers: what they say is no evidence. */
+
+static void
+ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx, uint32_t worker,
+    uint32_t known, uint64_t cached)
+{
+    uint32_t             less;
+    kvr_echo_t           e;
+    const kvr_worker_t  *w;
+
+    w = kvr_router_worker(&ctx->zone->router, worker);
+
+    if (known < NGX_HTTP_KV_ROUTER_USAGE_BLOCKS
+        || ngx_http_kv_router_confidence(ctx->zone, w, worker)
+           == KVR_ESTIMATED)
+    {
+        return;
+    }
+
+    less = kvr_fleet_bound(w) ? NGX_HTTP_KV_ROUTER_USAGE_BOUND
+                              : NGX_HTTP_KV_ROUTER_USAGE_LESS;
+
+    e.worker = worker;
+    e.generation = ctx->choice.chosen->generation;
+    e.epoch = kvr_load64(&w->stream.epoch);
+    e.route = KVR_ROUTE_CACHED;
+    e.depth = (uint32_t) ngx_min(cached, known);
+    e.blocks = known;
+
+    ngx_http_kv_router_echo_add(ctx->zone, &e, cached * less >= known);
+}
+
+
+/* ---- the end ------------------------------------------------------------ */
+
+int
+ngx_http_kv_router_ffi_outcome(ngx_http_request_t *r, void *zone,
+    ngx_http_kv_router_outcome_t *out)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    if (ctx == NULL || ctx->zone != zone || !ctx->choice.reserved) {
+        return NGX_DECLINED;
+    }
+
+    out->holder = ctx->choice.chosen->holder;
+    out->rank = ctx->choice.chosen->rank;
+    out->tries = ctx->try.tries;
+    out->status = r->err_status ? r->err_status : r->headers_out.status;
+    out->first_byte_us = ctx->times.first_byte_us
+                         ? ctx->times.first_byte_us - ctx->times.decided_us
+                         : -1;
+    out->total_us = ngx_http_kv_router_now_us() - ctx->times.decided_us;
+    out->worker_len = ctx->choice.chosen->worker_len;
+    out->worker = ctx->choice.chosen->worker;
+
+    return NGX_OK;
+}
+
+
+/* Gives back all reservations of a request when its context ends. */
+
+static void
+ngx_http_kv_router_answer_release(ngx_http_kv_router_ctx_t *ctx)
+{
+    ngx_http_kv_router_attempt_past(ctx);
+    ngx_http_kv_router_choice_drop(ctx);
+    ngx_http_kv_router_waited(ctx);
+    ngx_http_kv_router_count_end(ctx);
+}
+
+
+void
+ngx_http_kv_router_filter_init(void)
+{
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_kv_router_header_filter;
+
+    ngx_http_next_body_filter = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = ngx_http_kv_router_body_filter;
+
+    ngx_http_kv_router_ctx_init(ngx_http_kv_router_answer_release);
+}
