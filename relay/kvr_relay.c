@@ -69,7 +69,7 @@ kvr_relay_free(kvr_relay_t *r)
 
     kvr_relay_metrics_free(r);
     kvr_relay_redis_free(r);
-    kvr_relay_snapshot_free(r);
+    kvr_relay_snapshot_abort(r);
 
     if (r->sources != NULL) {
         kvr_relay_engine_stop(r);

@@ -20,7 +20,7 @@ static bool kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_change_t *ev);
 
 bool
 kvr_relay_batch_init(kvr_relay_batch_t *b,
-    bool (*full)(void *data, const char *bytes, size_t len), void *data)
+    kvr_rc_t (*full)(void *data, const void *bytes, size_t len), void *data)
 {
     b->bytes = malloc(KVR_RELAY_BATCH_MAX);
     b->full = full;
@@ -107,7 +107,9 @@ kvr_relay_batch_put(kvr_relay_batch_t *b, const kvr_change_t *ev)
 
     if (len == 0) {
 
-        if (kvr_relay_batch_end(b) && !b->full(b->data, b->bytes, b->len)) {
+        if (kvr_relay_batch_end(b)
+            && b->full(b->data, b->bytes, b->len) != KVR_OK)
+        {
             return false;
         }
 

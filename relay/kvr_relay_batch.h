@@ -21,15 +21,15 @@ typedef struct {
     size_t      len;
     uint32_t    events;
 
-    /* is given a batch that is full; false: the rest is of no use */
-    bool      (*full)(void *data, const char *bytes, size_t len);
+    /* is given a batch that is full; KVR_ERROR: the rest is of no use */
+    kvr_rc_t  (*full)(void *data, const void *bytes, size_t len);
     void       *data;
 } kvr_relay_batch_t;
 
 
 /* False: out of memory. */
 bool kvr_relay_batch_init(kvr_relay_batch_t *b,
-    bool (*full)(void *data, const char *bytes, size_t len), void *data);
+    kvr_rc_t (*full)(void *data, const void *bytes, size_t len), void *data);
 void kvr_relay_batch_free(kvr_relay_batch_t *b);
 
 /* False: full() said so. */

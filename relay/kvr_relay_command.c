@@ -14,14 +14,15 @@
 
 
 void
-kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
-    ...)
+kvr_relay_redis_bytes(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
+    const char *bytes, size_t bytes_len, ...)
 {
     int          n;
+    size_t       len[KVR_RELAY_ARGS];
     va_list      args;
     const char  *argv[KVR_RELAY_ARGS];
 
-    va_start(args, data);
+    va_start(args, bytes_len);
 
     for (n = 0; n < KVR_RELAY_ARGS; n++) {
         argv[n] = va_arg(args, const char *);
@@ -29,11 +30,13 @@ kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply, void *data,
         if (argv[n] == NULL) {
             break;
         }
+
+        len[n] = argv[n] == bytes ? bytes_len : strlen(argv[n]);
     }
 
     va_end(args);
 
-    kvr_relay_redis_argv(r, reply, data, n, argv, NULL);
+    kvr_relay_redis_argv(r, reply, data, n, argv, len);
 }
 
 

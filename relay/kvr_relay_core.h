@@ -33,9 +33,6 @@ typedef struct kvr_relay_s  kvr_relay_t;
 /* All since the start. */
 typedef struct {
     uint64_t    messages;           /* of the engine, applied */
-    uint64_t    bytes;
-    uint64_t    events;
-    uint64_t    duplicates;         /* messages seen before */
     uint64_t    gaps;               /* in the engine's sequence */
     uint64_t    gaps_filled;        /* by replay */
     uint64_t    replays;            /* asked for */
@@ -45,7 +42,6 @@ typedef struct {
     uint64_t    why[KVR_WHYS];      /* filtered and refused, by reason */
     uint64_t    stored;             /* blocks, after counting */
     uint64_t    removed;
-    uint64_t    cleared;            /* ranks */
     uint64_t    envelopes;          /* acknowledged by Redis */
     uint64_t    dropped;            /* envelopes, for want of room */
     uint64_t    snapshots;

@@ -107,10 +107,9 @@ kvr_relay_feed_read(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (n != 0 || r->options.trtllm == NULL) {
         r->counters.messages++;
-        r->counters.bytes += len;
     }
 
-    kvr_relay_publisher_end(r, s->index, s->seq);
+    kvr_relay_publisher_end(r, true, s->index, s->seq);
 
     return n;
 }
@@ -138,13 +137,12 @@ kvr_relay_feed_other(kvr_relay_t *r, kvr_relay_source_t *s, uint32_t rank)
     char         text[KVR_RELAY_REASON], where[KVR_RELAY_QUOTED];
     const char  *endpoint;
 
-    r->counters.events++;
     r->counters.why[KVR_WHY_RANK]++;
 
     if (rank != s->other) {
         snprintf(text, sizeof(text), "events of the engine's rank %u were "
                  "refused: its endpoint is that of rank %u", rank, s->base);
-        kvr_relay_source_broken(r, s, text);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, text);
     }
 
     s->other = rank;
@@ -191,8 +189,9 @@ kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_feed_restarted(r, s);
 
         if (ev->kind != KVR_CLEAR) {
-            kvr_relay_source_broken(r, s, "the engine restarted, and its first"
-                                    " events are lost");
+            kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                                  "the engine restarted, and its first "
+                                  "events are lost");
         }
 
     } else if (s->known && id != s->seq + 1) {
@@ -202,7 +201,8 @@ kvr_relay_feed_number(kvr_relay_t *r, kvr_relay_source_t *s,
                       s->index, (unsigned long long) s->seq,
                       (unsigned long long) id);
 
-        kvr_relay_source_broken(r, s, "events of the engine were lost");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "events of the engine were lost");
     }
 
     kvr_relay_feed_known(r, s, id);
@@ -217,8 +217,6 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
     bool         refused;
     kvr_why_t    why;
     const char  *detail;
-
-    r->counters.events++;
 
     why = kvr_relay_mirror_event(&r->mirror, ev, kvr_relay_publisher_event, r,
                                  &refused);
@@ -252,8 +250,9 @@ kvr_relay_feed_event(kvr_relay_t *r, kvr_relay_source_t *s,
     /* A removal of an unknown block is expected while something is missing. */
 
     if (why == KVR_WHY_UNKNOWN && s->at.whole) {
-        kvr_relay_source_broken(r, s, "an offloaded block was not known, or "
-                                "not any more");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "an offloaded block was not known, or not any "
+                              "more");
     }
 }
 
@@ -294,7 +293,7 @@ kvr_relay_feed_refused(kvr_relay_t *r, kvr_relay_source_t *s, kvr_why_t why,
 
     snprintf(text, sizeof(text), "an event was refused: %s%s%.100s",
              kvr_why_name(why), detail[0] ? ", " : "", detail);
-    kvr_relay_source_broken(r, s, text);
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, text);
 }
 
 
@@ -348,7 +347,7 @@ kvr_relay_feed_rebuild(kvr_relay_t *r, kvr_relay_source_t *s)
         /* The other ranks keep what is known of them. */
 
         kvr_relay_feed_clear(r, s, kvr_relay_publisher_event);
-        kvr_relay_publisher_flush(r);
+        kvr_relay_publisher_end(r, false, 0, 0);
         return;
     }
 

@@ -14,7 +14,8 @@
 bool
 kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m)
 {
-    zmq_msg_t  other, *frame;
+    bool        more;
+    zmq_msg_t   other, *frame;
 
     m->n = 0;
     m->more = false;
@@ -30,27 +31,20 @@ kvr_relay_frames_receive(void *socket, kvr_relay_message_t *m)
             return false;
         }
 
+        more = zmq_msg_more(frame);
+
         if (frame != &other) {
             m->n++;
 
         } else {
             m->more = true;
-        }
-
-        if (!zmq_msg_more(frame)) {
-            break;
-        }
-
-        if (frame == &other) {
             zmq_msg_close(&other);
         }
-    }
 
-    if (frame == &other) {
-        zmq_msg_close(&other);
+        if (!more) {
+            return true;
+        }
     }
-
-    return true;
 }
 
 

@@ -268,9 +268,6 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
     kvr_relay_metrics_one(page, name, "gauge", help, (double) (value))
 
     counter("messages", messages, "Messages of the engine, applied.");
-    counter("message_bytes", bytes, "Bytes of them.");
-    counter("events", events, "Events of the engine.");
-    counter("duplicates", duplicates, "Messages seen before.");
     counter("gaps", gaps, "Gaps in the engine's sequence.");
     counter("gaps_filled", gaps_filled, "Gaps that replay filled.");
     counter("replays", replays, "Replays asked for.");
@@ -284,7 +281,6 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
 
     counter("blocks_stored", stored, "Blocks stored, first copies only.");
     counter("blocks_removed", removed, "Blocks removed, last copies only.");
-    counter("clears", cleared, "Ranks cleared.");
     counter("envelopes", envelopes, "Messages that Redis has taken.");
     counter("dropped", dropped, "Messages dropped for a snapshot to come.");
     counter("snapshots", snapshots, "Snapshots written.");
@@ -307,7 +303,6 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
 
     gauge("ring_bytes", "Messages kept for Redis.", r->publisher.ring.bytes);
     gauge("ring_max_bytes", "Room for them.", r->publisher.ring.max_bytes);
-    gauge("ring_messages", "Number of them.", r->publisher.ring.n);
     gauge("unsent", "Messages that Redis has not taken yet.",
           r->publisher.seq - r->publisher.acked);
 
@@ -316,11 +311,6 @@ kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page)
 
     gauge("lag_seconds", "From the engine's message to Redis.",
           (double) oldest / 1000);
-
-    gauge("snapshot_blocks", "Blocks of the last snapshot.",
-          r->snapshot.in_blocks);
-    gauge("snapshot_seconds", "What it took.",
-          (double) r->snapshot.took_ms / 1000);
 
     gauge("complete", "1: all that the engine holds is known.",
           kvr_relay_complete(r, NULL));

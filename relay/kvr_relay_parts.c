@@ -8,37 +8,40 @@
 #include <stdlib.h>
 
 
-bool
-kvr_relay_parts_add(kvr_relay_parts_t *parts, const void *bytes, size_t len)
+kvr_rc_t
+kvr_relay_parts_add(void *parts, const void *bytes, size_t len)
 {
-    char              *copy;
-    uint32_t           n;
-    kvr_relay_part_t  *items;
+    char               *copy;
+    uint32_t            n;
+    kvr_relay_part_t   *items;
+    kvr_relay_parts_t  *p;
 
-    if (parts->n == parts->size) {
-        n = parts->size ? parts->size * 2 : 16;
+    p = parts;
 
-        items = realloc(parts->items, n * sizeof(kvr_relay_part_t));
+    if (p->n == p->size) {
+        n = p->size ? p->size * 2 : 16;
+
+        items = realloc(p->items, n * sizeof(kvr_relay_part_t));
         if (items == NULL) {
-            return false;
+            return KVR_ERROR;
         }
 
-        parts->items = items;
-        parts->size = n;
+        p->items = items;
+        p->size = n;
     }
 
     copy = malloc(len);
     if (copy == NULL) {
-        return false;
+        return KVR_ERROR;
     }
 
     memcpy(copy, bytes, len);
 
-    parts->items[parts->n].bytes = copy;
-    parts->items[parts->n].len = len;
-    parts->n++;
+    p->items[p->n].bytes = copy;
+    p->items[p->n].len = len;
+    p->n++;
 
-    return true;
+    return KVR_OK;
 }
 
 

@@ -9,9 +9,7 @@
 #define KVR_RELAY_PARTS_H_INCLUDED
 
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "kvr.h"
 
 
 typedef struct {
@@ -27,9 +25,8 @@ typedef struct {
 } kvr_relay_parts_t;
 
 
-/* Adds a copy of the bytes.  False: out of memory. */
-bool kvr_relay_parts_add(kvr_relay_parts_t *parts, const void *bytes,
-    size_t len);
+/* Adds a copy of the bytes to parts.  KVR_ERROR: out of memory. */
+kvr_rc_t kvr_relay_parts_add(void *parts, const void *bytes, size_t len);
 void kvr_relay_parts_free(kvr_relay_parts_t *parts);
 
 

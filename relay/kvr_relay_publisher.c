@@ -13,10 +13,8 @@
 #define KVR_RELAY_OUTSTANDING_BYTES  (4u << 20)     /* bytes on their way */
 
 
-static bool kvr_relay_publisher_full(void *data, const char *bytes,
+static kvr_rc_t kvr_relay_publisher_full(void *data, const void *bytes,
     size_t len);
-static void kvr_relay_publisher_close(kvr_relay_t *r, bool last, uint32_t rank,
-    uint64_t engine_seq);
 static bool kvr_relay_publisher_make(kvr_relay_t *r, const char *payload,
     size_t len, bool last, uint32_t rank, uint64_t engine_seq);
 static void kvr_relay_publisher_overflow(kvr_relay_t *r);
@@ -57,22 +55,11 @@ kvr_relay_publisher_event(void *data, const kvr_change_t *ev)
 
     r = data;
 
-    switch (ev->kind) {
-
-    case KVR_STORE:
+    if (ev->kind == KVR_STORE) {
         r->counters.stored += ev->nhandles;
-        break;
 
-    case KVR_REMOVE:
+    } else if (ev->kind == KVR_REMOVE) {
         r->counters.removed += ev->nhandles;
-        break;
-
-    case KVR_CLEAR:
-        r->counters.cleared++;
-        break;
-
-    default: /* classes of KV cache groups */
-        break;
     }
 
     if (r->publisher.state != KVR_RELAY_UNBASED) {
@@ -81,29 +68,16 @@ kvr_relay_publisher_event(void *data, const kvr_change_t *ev)
 }
 
 
-static bool
-kvr_relay_publisher_full(void *data, const char *bytes, size_t len)
+static kvr_rc_t
+kvr_relay_publisher_full(void *data, const void *bytes, size_t len)
 {
-    return kvr_relay_publisher_make(data, bytes, len, false, 0, 0);
+    return kvr_relay_publisher_make(data, bytes, len, false, 0, 0)
+           ? KVR_OK : KVR_ERROR;
 }
 
 
 void
-kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank, uint64_t engine_seq)
-{
-    kvr_relay_publisher_close(r, true, rank, engine_seq);
-}
-
-
-void
-kvr_relay_publisher_flush(kvr_relay_t *r)
-{
-    kvr_relay_publisher_close(r, false, 0, 0);
-}
-
-
-static void
-kvr_relay_publisher_close(kvr_relay_t *r, bool last, uint32_t rank,
+kvr_relay_publisher_end(kvr_relay_t *r, bool last, uint32_t rank,
     uint64_t engine_seq)
 {
     kvr_relay_publisher_t  *p;
@@ -369,9 +343,7 @@ kvr_relay_publisher_tick(kvr_relay_t *r)
 static void
 kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
 {
-    char         id[48];
-    size_t       len[5];
-    const char  *argv[5];
+    char  id[48];
 
     snprintf(id, sizeof(id), "%llu-%llu",
              (unsigned long long) r->publisher.epoch,
@@ -379,30 +351,11 @@ kvr_relay_publisher_send(kvr_relay_t *r, const kvr_relay_entry_t *e)
 
     kvr_relay_redis_args(r, NULL, NULL, "MULTI", NULL);
 
-    argv[0] = "XADD";
-    argv[1] = r->session.log_key;
-    argv[2] = id;
-    argv[3] = KVR_LOG_FIELD;
-    argv[4] = e->bytes;
-
-    len[0] = 4;
-    len[1] = strlen(r->session.log_key);
-    len[2] = strlen(id);
-    len[3] = 1;
-    len[4] = e->len;
-
-    kvr_relay_redis_argv(r, NULL, NULL, 5, argv, len);
-
-    argv[0] = "PUBLISH";
-    argv[1] = r->session.channel;
-    argv[2] = e->bytes;
-
-    len[0] = 7;
-    len[1] = strlen(r->session.channel);
-    len[2] = e->len;
-
-    kvr_relay_redis_argv(r, NULL, NULL, 3, argv, len);
-
+    kvr_relay_redis_bytes(r, NULL, NULL, e->bytes, e->len, "XADD",
+                          r->session.log_key, id, KVR_LOG_FIELD, e->bytes,
+                          NULL);
+    kvr_relay_redis_bytes(r, NULL, NULL, e->bytes, e->len, "PUBLISH",
+                          r->session.channel, e->bytes, NULL);
     kvr_relay_redis_args(r, kvr_relay_publisher_answer,
                          (void *) (uintptr_t) r->publisher.generation, "EXEC",
                          NULL);
@@ -491,8 +444,7 @@ void
 kvr_relay_publisher_heartbeat(kvr_relay_t *r)
 {
     char                    bytes[KVR_ENVELOPE_HEAD];
-    size_t                  len[3];
-    const char             *argv[3];
+    size_t                  len;
     kvr_envelope_t          e;
     kvr_relay_publisher_t  *p;
 
@@ -511,15 +463,10 @@ kvr_relay_publisher_heartbeat(kvr_relay_t *r)
                  && (p->sent_complete || p->sent == p->seq);
     e.hybrid = kvr_relay_mirror_hybrid(&r->mirror);
 
-    argv[0] = "PUBLISH";
-    argv[1] = r->session.channel;
-    argv[2] = bytes;
+    len = kvr_envelope_print(bytes, sizeof(bytes), &e);
 
-    len[0] = 7;
-    len[1] = strlen(r->session.channel);
-    len[2] = kvr_envelope_print(bytes, sizeof(bytes), &e);
-
-    kvr_relay_redis_argv(r, NULL, NULL, 3, argv, len);
+    kvr_relay_redis_bytes(r, NULL, NULL, bytes, len, "PUBLISH",
+                          r->session.channel, bytes, NULL);
 }
 
 

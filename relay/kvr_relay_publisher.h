@@ -66,14 +66,12 @@ void kvr_relay_publisher_free(kvr_relay_t *r);
 void kvr_relay_publisher_event(void *data, const kvr_change_t *ev);
 
 /*
- * Makes an envelope of the changes that were added. engine: the envelope
- * completes the batch engine_seq of the engine's rank.
+ * Makes an envelope of the changes that were added. last: the envelope
+ * completes the batch engine_seq of the engine's rank; without it no batch of
+ * the engine brought them, and both numbers are 0.
  */
-void kvr_relay_publisher_end(kvr_relay_t *r, uint32_t rank,
+void kvr_relay_publisher_end(kvr_relay_t *r, bool last, uint32_t rank,
     uint64_t engine_seq);
-
-/* Makes an envelope of changes that no batch of the engine brought. */
-void kvr_relay_publisher_flush(kvr_relay_t *r);
 
 /*
  * Stops publishing until there is a base. fresh: the base is of a new epoch.

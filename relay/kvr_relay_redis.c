@@ -635,32 +635,30 @@ kvr_relay_redis_put(kvr_relay_redis_t *c, const char *bytes, size_t len)
 
     if (c->out_last + len > c->out_size) {
 
-        if (used + len <= c->out_size / 2) {
+        if (used != 0) {
             memmove(c->out, c->out + c->out_first, used);
+        }
 
-        } else {
+        c->out_first = 0;
+        c->out_last = used;
+
+        /* a buffer that is half empty is not filled up again soon */
+
+        if (used + len > c->out_size / 2) {
             size = kvr_max(c->out_size * 2, KVR_RELAY_OUT_MIN);
 
             while (size < used + len) {
                 size *= 2;
             }
 
-            out = malloc(size);
+            out = realloc(c->out, size);
             if (out == NULL) {
                 return false;
             }
 
-            if (used != 0) {
-                memcpy(out, c->out + c->out_first, used);
-            }
-
-            free(c->out);
             c->out = out;
             c->out_size = size;
         }
-
-        c->out_first = 0;
-        c->out_last = used;
     }
 
     memcpy(c->out + c->out_last, bytes, len);

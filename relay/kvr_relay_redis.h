@@ -100,11 +100,15 @@ void kvr_relay_redis_ready(kvr_relay_t *r, short revents);
 
 /*
  * Sends a command; reply may be NULL.  Without a connection reply is called
- * with NULL at once.  Strings end with NUL, and args ends with NULL.  The
- * strings of argv end with NUL when len is NULL.
+ * with NULL at once.  Strings end with NUL, and the arguments with NULL; the
+ * argument that is `bytes` itself has bytes_len bytes.  The strings of argv
+ * end with NUL when len is NULL.
  */
-void kvr_relay_redis_args(kvr_relay_t *r, kvr_relay_reply_pt *reply,
-    void *data, ...) __attribute__((sentinel));
+#define kvr_relay_redis_args(r, reply, data, ...)                             \
+    kvr_relay_redis_bytes(r, reply, data, NULL, 0, __VA_ARGS__)
+void kvr_relay_redis_bytes(kvr_relay_t *r, kvr_relay_reply_pt *reply,
+    void *data, const char *bytes, size_t bytes_len, ...)
+    __attribute__((sentinel));
 void kvr_relay_redis_argv(kvr_relay_t *r, kvr_relay_reply_pt *reply,
     void *data, int argc, const char **argv, const size_t *len);
 

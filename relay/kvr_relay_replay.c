@@ -81,7 +81,7 @@ kvr_relay_replay_ask(kvr_relay_t *r, kvr_relay_source_t *s,
     if (z->replay == NULL) {
         kvr_relay_log(KVR_RELAY_WARN, "no socket", "rank=%u why=\"%s\"",
                       s->index, zmq_strerror(zmq_errno()));
-        kvr_relay_source_broken(r, s, KVR_RELAY_UNASKED);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_UNASKED);
         kvr_relay_replay_done(r, s);
         return;
     }
@@ -190,10 +190,10 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
     r->cut_off = r->cut_off || large;
 
     if (!silent) {
-        kvr_relay_source_broken(r, s, why);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, why);
 
     } else if (!kvr_relay_step_in(s->at)) {
-        kvr_relay_source_silent(r, s, why);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_SILENT, why);
     }
 
     kvr_relay_replay_done(r, s);
@@ -325,7 +325,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         /* What is known is more than a part of the engine's messages. */
 
         if (m->seq != 0 && kvr_relay_replay_whole(s)) {
-            kvr_relay_source_short(r, s, KVR_RELAY_LATE);
+            kvr_relay_source_lack(s, KVR_RELAY_STEP_SHORT, KVR_RELAY_LATE);
             kvr_relay_replay_done(r, s);
             return false;
         }
@@ -333,7 +333,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_feed_rebuild(r, s);
 
         if (m->seq != 0) {
-            kvr_relay_source_broken(r, s, KVR_RELAY_LATE);
+            kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_LATE);
         }
 
         kvr_relay_replay_apply(r, s, m);
@@ -354,8 +354,8 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
             return false;
         }
 
-        kvr_relay_source_broken(r, s, "the engine's replay leaves messages "
-                                "out");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "the engine's replay leaves messages out");
     }
 
     z->tries = 0;
@@ -398,7 +398,7 @@ kvr_relay_replay_verify(kvr_relay_t *r, kvr_relay_source_t *s,
     }
 
     if (m->seq != s->seq + 1 || s->zmq->reconnected) {
-        kvr_relay_source_broken(r, s, KVR_RELAY_SHORT);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_SHORT);
     }
 
     kvr_relay_replay_apply(r, s, m);
@@ -440,15 +440,16 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
         }
 
         z->hollow = !z->unread;
-        kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_HOLLOW);
     }
 
     /* A replay that keeps nothing does not say that the engine holds nothing:
        what is known stays. */
 
     if (z->answers == 0 && kvr_relay_replay_whole(s)) {
-        kvr_relay_source_short(r, s, z->unread ? KVR_RELAY_UNREAD
-                                               : KVR_RELAY_HOLLOW);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_SHORT,
+                              z->unread ? KVR_RELAY_UNREAD
+                                        : KVR_RELAY_HOLLOW);
 
     } else if (z->mode == KVR_RELAY_ZERO && z->answers == 0
                && (s->known || !s->synced
@@ -458,12 +459,12 @@ kvr_relay_replay_end(kvr_relay_t *r, kvr_relay_source_t *s)
 
         if (z->hollow || z->has_held) {
             z->hollow = !z->unread;
-            kvr_relay_source_broken(r, s, KVR_RELAY_HOLLOW);
+            kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_HOLLOW);
         }
     }
 
     if (z->unread) {
-        kvr_relay_source_broken(r, s, KVR_RELAY_UNREAD);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, KVR_RELAY_UNREAD);
     }
 
     kvr_relay_replay_done(r, s);
@@ -515,13 +516,14 @@ kvr_relay_replay_done(kvr_relay_t *r, kvr_relay_source_t *s)
 
             if (anew) {
                 kvr_relay_feed_restarted(r, s);
-                kvr_relay_source_broken(r, s, KVR_RELAY_SILENT);
+                kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                                      KVR_RELAY_SILENT);
 
             } else if (z->held_seq != (s->known ? s->seq + 1 : 0)
                        && s->at.whole)
             {
-                kvr_relay_source_broken(r, s, "messages of the engine were "
-                                        "lost");
+                kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                                      "messages of the engine were lost");
             }
 
             kvr_relay_feed_message(r, s, z->held_seq,

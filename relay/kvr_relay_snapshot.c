@@ -25,7 +25,6 @@
 
 static bool kvr_relay_snapshot_take(kvr_relay_t *r);
 static kvr_rc_t kvr_relay_snapshot_put(void *data, const kvr_event_t *ev);
-static bool kvr_relay_snapshot_full(void *data, const char *bytes, size_t len);
 static bool kvr_relay_snapshot_late(const kvr_relay_t *r, const void *data);
 static void kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
     const redisReply *reply);
@@ -171,7 +170,7 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
     s = &r->snapshot;
     s->blocks = kvr_relay_mirror_blocks(&r->mirror);
 
-    if (!kvr_relay_batch_init(&batch, kvr_relay_snapshot_full, &s->parts)) {
+    if (!kvr_relay_batch_init(&batch, kvr_relay_parts_add, &s->parts)) {
         return false;
     }
 
@@ -179,7 +178,8 @@ kvr_relay_snapshot_take(kvr_relay_t *r)
            == KVR_OK;
 
     if (good && kvr_relay_batch_end(&batch)) {
-        good = kvr_relay_snapshot_full(&s->parts, batch.bytes, batch.len);
+        good = kvr_relay_parts_add(&s->parts, batch.bytes, batch.len)
+               == KVR_OK;
     }
 
     kvr_relay_batch_free(&batch);
@@ -218,13 +218,6 @@ kvr_relay_snapshot_put(void *data, const kvr_event_t *ev)
 }
 
 
-static bool
-kvr_relay_snapshot_full(void *data, const char *bytes, size_t len)
-{
-    return kvr_relay_parts_add(data, bytes, len);
-}
-
-
 /*
  * Does the answer come too late to count?  The snapshot was given up
  * meanwhile, or Redis has lost data since.
@@ -259,13 +252,6 @@ kvr_relay_snapshot_abort(kvr_relay_t *r)
     s->next = 0;
     s->outstanding = 0;
     s->generation++;
-}
-
-
-void
-kvr_relay_snapshot_free(kvr_relay_t *r)
-{
-    kvr_relay_snapshot_abort(r);
 }
 
 
@@ -307,8 +293,6 @@ kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)
 {
     char                   key[KVR_KEY_MAX];
     bool                   state;
-    size_t                 len[5];
-    const char            *argv[5];
     kvr_relay_part_t      *part;
     kvr_relay_snapshot_t  *s;
 
@@ -320,22 +304,12 @@ kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i)
                         s->at_epoch, s->at_seq, state,
                         state ? i - s->parts.n : i);
 
-    argv[0] = "SET";
-    argv[1] = key;
-    argv[2] = part->bytes;
-    argv[3] = "EX";
-    argv[4] = KVR_RELAY_PART_SECONDS;
-
-    len[0] = 3;
-    len[1] = strlen(key);
-    len[2] = part->len;
-    len[3] = 2;
-    len[4] = sizeof(KVR_RELAY_PART_SECONDS) - 1;
-
     s->outstanding++;
 
-    kvr_relay_redis_argv(r, kvr_relay_snapshot_wrote,
-                         (void *) (uintptr_t) s->generation, 5, argv, len);
+    kvr_relay_redis_bytes(r, kvr_relay_snapshot_wrote,
+                          (void *) (uintptr_t) s->generation, part->bytes,
+                          part->len, "SET", key, part->bytes, "EX",
+                          KVR_RELAY_PART_SECONDS, NULL);
 }
 
 
@@ -446,8 +420,6 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
     s->epoch = s->at_epoch;
     s->seq = s->at_seq;
     s->in_complete = s->complete;
-    s->in_blocks = s->blocks;
-    s->took_ms = r->now_ms - s->since_ms;
     base = s->base;
 
     r->counters.snapshots++;
@@ -456,7 +428,7 @@ kvr_relay_snapshot_pointed(kvr_relay_t *r, void *data, const redisReply *reply)
                   " blocks=%llu parts=%u ms=%llu",
                   (unsigned long long) s->epoch, (unsigned long long) s->seq,
                   s->complete, (unsigned long long) s->blocks, s->parts.n,
-                  (unsigned long long) s->took_ms);
+                  (unsigned long long) (r->now_ms - s->since_ms));
 
     kvr_relay_snapshot_abort(r);
 

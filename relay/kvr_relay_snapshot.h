@@ -43,8 +43,6 @@ typedef struct {
     uint64_t            epoch;
     uint64_t            seq;
     bool                in_complete;
-    uint64_t            in_blocks;
-    uint64_t            took_ms;
 } kvr_relay_snapshot_t;
 
 
@@ -58,7 +56,6 @@ void kvr_relay_snapshot_start(kvr_relay_t *r, bool base);
 void kvr_relay_snapshot_abort(kvr_relay_t *r);
 
 void kvr_relay_snapshot_tick(kvr_relay_t *r);
-void kvr_relay_snapshot_free(kvr_relay_t *r);
 
 
 #endif /* KVR_RELAY_SNAPSHOT_H_INCLUDED */

@@ -9,10 +9,6 @@
 #include <stdlib.h>
 
 
-static void kvr_relay_source_lack(kvr_relay_source_t *s,
-    kvr_relay_step_input_t input, const char *why);
-
-
 bool
 kvr_relay_source_init(kvr_relay_t *r)
 {
@@ -125,43 +121,6 @@ kvr_relay_source_step(kvr_relay_source_t *s, kvr_relay_step_input_t input)
 
 
 void
-kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why)
-{
-    kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, why);
-}
-
-
-void
-kvr_relay_source_silent(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why)
-{
-    kvr_relay_source_lack(s, KVR_RELAY_STEP_SILENT, why);
-}
-
-
-void
-kvr_relay_source_short(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why)
-{
-    kvr_relay_source_lack(s, KVR_RELAY_STEP_SHORT, why);
-}
-
-
-void
-kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why)
-{
-    kvr_relay_source_lack(s, KVR_RELAY_STEP_DOUBT, why);
-}
-
-
-/*
- * Records why the source is not whole.  The log has the first reason; the last
- * one is kept.
- */
-
-static void
 kvr_relay_source_lack(kvr_relay_source_t *s, kvr_relay_step_input_t input,
     const char *why)
 {

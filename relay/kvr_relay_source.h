@@ -70,34 +70,18 @@ void kvr_relay_source_epoch(kvr_relay_source_t *s,
 
 /*
  * Gives the source an input of kvr_relay_step.h.  BROKEN, SILENT, SHORT, DOUBT
- * and ENDED have calls of their own, below, which write to the log.
+ * and ENDED have calls below, which write to the log.
  */
 void kvr_relay_source_step(kvr_relay_source_t *s,
     kvr_relay_step_input_t input);
 
 /*
- * Gives the input BROKEN: some blocks of the engine are not known.  The source
- * keeps `why`.
+ * Gives the source one of the inputs BROKEN, SILENT, SHORT and DOUBT: some
+ * blocks of the engine are not known, or may not be, because of `why`.  The
+ * log has the first reason, the source keeps the last one.
  */
-void kvr_relay_source_broken(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why);
-
-/*
- * Gives the inputs SILENT and SHORT: some blocks of the engine are not known,
- * because the replay has not answered, or does not have them any more.  The
- * source keeps `why`.
- */
-void kvr_relay_source_silent(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why);
-void kvr_relay_source_short(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why);
-
-/*
- * Gives the input DOUBT: a message may be missing, which the next message
- * shows.  The source keeps `why`.
- */
-void kvr_relay_source_doubt(kvr_relay_t *r, kvr_relay_source_t *s,
-    const char *why);
+void kvr_relay_source_lack(kvr_relay_source_t *s,
+    kvr_relay_step_input_t input, const char *why);
 
 /* Gives the input ENDED: the engine's replay has told all that it can. */
 void kvr_relay_source_synced(kvr_relay_t *r, kvr_relay_source_t *s);

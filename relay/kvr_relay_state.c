@@ -16,7 +16,6 @@
 
 static size_t kvr_relay_state_print(char *text, size_t size,
     const kvr_relay_t *r, const kvr_relay_source_t *s);
-static kvr_rc_t kvr_relay_state_put(void *data, const void *part, size_t len);
 static bool kvr_relay_state_line(kvr_relay_t *r, kvr_relay_source_t **source,
     const char *line, const char **why);
 static uint64_t kvr_relay_state_endpoint(const kvr_relay_t *r,
@@ -57,11 +56,11 @@ kvr_relay_state_save(kvr_relay_t *r, kvr_relay_parts_t *parts)
                                      &r->sources[i]);
     }
 
-    good = kvr_relay_parts_add(parts, text, len);
+    good = kvr_relay_parts_add(parts, text, len) == KVR_OK;
     free(text);
 
     return good
-           && kvr_relay_mirror_save(&r->mirror, kvr_relay_state_put, parts)
+           && kvr_relay_mirror_save(&r->mirror, kvr_relay_parts_add, parts)
               == KVR_OK;
 }
 
@@ -87,13 +86,6 @@ kvr_relay_state_print(char *text, size_t size, const kvr_relay_t *r,
     }
 
     return len;
-}
-
-
-static kvr_rc_t
-kvr_relay_state_put(void *data, const void *part, size_t len)
-{
-    return kvr_relay_parts_add(data, part, len) ? KVR_OK : KVR_ERROR;
 }
 
 

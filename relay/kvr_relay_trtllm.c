@@ -59,10 +59,11 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
         return;
     }
 
-    kvr_relay_source_broken(r, &r->sources[0], r->options.ranks > 1
-                            ? "events of several ranks come from one place"
-                            : "what the engine said before this relay began "
-                              "to ask is lost");
+    kvr_relay_source_lack(&r->sources[0], KVR_RELAY_STEP_BROKEN,
+                          r->options.ranks > 1
+                          ? "events of several ranks come from one place"
+                          : "what the engine said before this relay began "
+                            "to ask is lost");
 }
 
 

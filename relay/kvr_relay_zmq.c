@@ -400,8 +400,9 @@ kvr_relay_zmq_connected(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* what the engine did while it was away can't be known */
 
-    kvr_relay_source_doubt(r, s, "there is no --replay to ask what the engine "
-                           "did before it was reached");
+    kvr_relay_source_lack(s, KVR_RELAY_STEP_DOUBT,
+                          "there is no --replay to ask what the engine did "
+                          "before it was reached");
     z->mode = KVR_RELAY_LIVE;
     kvr_relay_source_synced(r, s);
 }
@@ -441,7 +442,8 @@ kvr_relay_zmq_disconnected(kvr_relay_t *r, kvr_relay_source_t *s)
     }
 
     if (s->at.state == KVR_RELAY_STEP_REBUILDING) {
-        kvr_relay_source_broken(r, s, "the engine went away during replay");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "the engine went away during replay");
         kvr_relay_feed_rebuilt(r, s);
     }
 
@@ -518,7 +520,7 @@ kvr_relay_zmq_doubted(kvr_relay_t *r, kvr_relay_source_t *s)
     z = s->zmq;
 
     if (r->options.replay.n == 0) {
-        kvr_relay_source_doubt(r, s, KVR_RELAY_UNREAD);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_DOUBT, KVR_RELAY_UNREAD);
         return;
     }
 
@@ -555,12 +557,10 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
         if (m->seq < z->overlap && (!z->has_live || m->seq > z->live)) {
             z->has_live = true;
             z->live = m->seq;
-            r->counters.duplicates++;
             return;
         }
 
         if (same) {
-            r->counters.duplicates++;
             return;
         }
 
@@ -585,8 +585,9 @@ kvr_relay_zmq_message(kvr_relay_t *r, kvr_relay_source_t *s,
             return;
         }
 
-        kvr_relay_source_broken(r, s, "messages of the engine were lost, and "
-                                "there is no --replay");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "messages of the engine were lost, and there "
+                              "is no --replay");
 
     } else {
         kvr_relay_source_step(s, KVR_RELAY_STEP_NEXT);
@@ -637,15 +638,16 @@ kvr_relay_zmq_first(kvr_relay_t *r, kvr_relay_source_t *s,
         kvr_relay_source_step(s, KVR_RELAY_STEP_CLEARED);
 
     } else if (!s->known) {
-        kvr_relay_source_broken(r, s, "there is no --replay to ask what the "
-                                "engine did before");
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN,
+                              "there is no --replay to ask what the engine "
+                              "did before");
 
     } else {
         if (m->seq != s->seq + 1) {
             r->counters.gaps++;
         }
 
-        kvr_relay_source_broken(r, s, s->reason);
+        kvr_relay_source_lack(s, KVR_RELAY_STEP_BROKEN, s->reason);
     }
 
     z->has_live = true;
