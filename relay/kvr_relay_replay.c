@@ -28,6 +28,7 @@
 
 static void kvr_relay_replay_goes_on(kvr_relay_t *r, kvr_relay_source_t *s,
     uint64_t seq);
+static bool kvr_relay_replay_again(kvr_relay_t *r, kvr_relay_source_t *s);
 static bool kvr_relay_replay_unanswered(kvr_relay_t *r,
     kvr_relay_source_t *s);
 static bool kvr_relay_replay_ended(const kvr_relay_zmq_t *z);
@@ -172,12 +173,7 @@ kvr_relay_replay_read(kvr_relay_t *r, kvr_relay_source_t *s)
 
     /* its end was lost */
 
-    if (!large && z->answers != 0 && z->tries < KVR_RELAY_TRIES
-        && r->now_ms < z->begun_ms + KVR_RELAY_ALL_MS)
-    {
-        kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
-        z->tries++;
-        kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+    if (!large && z->answers != 0 && kvr_relay_replay_again(r, s)) {
         return;
     }
 
@@ -224,6 +220,31 @@ kvr_relay_replay_goes_on(kvr_relay_t *r, kvr_relay_source_t *s, uint64_t seq)
     if (r->now_ms >= z->begun_ms + KVR_RELAY_REPLAY_MS) {
         kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
     }
+}
+
+
+/*
+ * Asks for what a replay has left out, in its middle or at its end.  False:
+ * that was asked often enough, or for long enough.
+ */
+static bool
+kvr_relay_replay_again(kvr_relay_t *r, kvr_relay_source_t *s)
+{
+    kvr_relay_zmq_t  *z;
+
+    z = s->zmq;
+
+    if (z->tries == KVR_RELAY_TRIES
+        || r->now_ms >= z->begun_ms + KVR_RELAY_ALL_MS)
+    {
+        return false;
+    }
+
+    z->tries++;
+    kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
+    kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+
+    return true;
 }
 
 
@@ -347,10 +368,7 @@ kvr_relay_replay_answer(kvr_relay_t *r, kvr_relay_source_t *s,
 
     if (m->seq != s->seq + 1) {
 
-        if (z->tries < KVR_RELAY_TRIES) {
-            z->tries++;
-            kvr_relay_source_step(s, KVR_RELAY_STEP_LOST);
-            kvr_relay_replay_ask(r, s, KVR_RELAY_VERIFY);
+        if (kvr_relay_replay_again(r, s)) {
             return false;
         }
 

@@ -566,6 +566,21 @@ endless(void)
     ok(!complete("doesn't answer"), "which does not make it complete");
 
     end();
+    begin();
+
+    turn(15000);
+
+    for (i = 0; i < 700 && asks(); i++) {
+        replayed(i);
+        replayed(i + 1);
+        replayed(i + 3);
+        turn(1000);
+    }
+
+    ok(i > 590 && i < 610 && !complete("doesn't answer"),
+       "nor is one asked for longer that always leaves some out");
+
+    end();
 }
 
 
