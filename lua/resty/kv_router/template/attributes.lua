@@ -134,20 +134,10 @@ function _M.attribute(object, name)
     if type(object) == "table" then
         local kind = getmetatable(object)
 
-        if kind == DICT then
-            if OF_DICT[name] then
-                return method(object, name)
-            end
+        if kind == DICT and OF_DICT[name] then
+            return method(object, name)
 
-            local found = object.v[name]
-
-            if found == nil then
-                return UNDEFINED
-            end
-
-            return found
-
-        elseif kind == NAMESPACE then
+        elseif kind == DICT or kind == NAMESPACE then
             local found = object.v[name]
 
             if found == nil then
@@ -161,9 +151,6 @@ function _M.attribute(object, name)
 
         elseif object == NONE then
             return UNDEFINED
-
-        elseif kind == TUPLE and object.names then
-            return object[object.names[name]] or own(object, name)
         end
     end
 
@@ -172,18 +159,14 @@ end
 
 
 local function item_of_dict(object, key)
-    local t = type(key)
+    local kind = type(key) == "table" and getmetatable(key)
 
-    if t == "table" then
-        local kind = getmetatable(key)
-
-        -- what has no hash is no key
-        if kind == LIST or kind == DICT then
-            return UNDEFINED
-        end
+    -- what has no hash is no key
+    if kind == LIST or kind == DICT then
+        return UNDEFINED
     end
 
-    local known = t == "string" and key or key_of(key)
+    local known = type(key) == "string" and key or key_of(key)
     local found
 
     if known ~= nil then
@@ -192,72 +175,49 @@ local function item_of_dict(object, key)
 
     if found ~= nil then
         return found
-    elseif type(known) == "string" then
-        return own(object, known)
     end
 
-    return UNDEFINED
+    return type(known) == "string" and own(object, known) or UNDEFINED
 end
 
 
 -- object[key]
 function _M.item(object, key)
-    local t = type(key)
+    local kind = type(object) == "table" and getmetatable(object)
 
-    if type(object) == "table" then
-        local kind = getmetatable(object)
+    if kind == DICT then
+        return item_of_dict(object, key)
+    elseif object == UNDEFINED then
+        raise("an item of an undefined value")
+    elseif kind == MARKUP then
+        unsupported("an item of Markup")
+    end
 
-        if kind == DICT then
-            return item_of_dict(object, key)
+    if type(key) == "boolean" then
+        key = key and 1 or 0
+    end
 
-        elseif kind == LIST or kind == TUPLE or kind == RANGE then
-            if t == "boolean" then
-                key, t = key and 1 or 0, "number"
-            end
-
-            if t == "number" then
-                if key < 0 then
-                    key = key + object.n
-                end
-
-                if key < 0 or key >= object.n then
-                    return UNDEFINED
-                end
-
-                return object[key + 1]
-            end
-
-        elseif object == UNDEFINED then
-            raise("an item of an undefined value")
-
-        elseif kind == NAMESPACE then
-            local found = t == "string" and object.v[key]
-
-            if found == nil or t ~= "string" then
-                return UNDEFINED
-            end
-
-            return found
-
-        elseif kind == MARKUP then
-            unsupported("an item of Markup")
-        end
-
-    elseif type(object) == "string" then
-        if t == "boolean" then
-            key, t = key and 1 or 0, "number"
-        end
-
-        if t == "number" then
+    if type(key) == "number" then
+        if type(object) == "string" then
             return at(object, key) or UNDEFINED
+        elseif kind == LIST or kind == TUPLE or kind == RANGE then
+            local found = object[key < 0 and key + object.n + 1 or key + 1]
+
+            return found == nil and UNDEFINED or found
         end
+
+        return UNDEFINED
+    elseif getmetatable(key) == MARKUP then
+        key = key.s
     end
 
-    if t == "table" and getmetatable(key) == MARKUP then
-        key, t = key.s, "string"
+    if type(key) ~= "string" then
+        return UNDEFINED
+    elseif kind == NAMESPACE then
+        return _M.attribute(object, key)
     end
 
-    return t == "string" and own(object, key) or UNDEFINED
+    return own(object, key)
 end
 
 

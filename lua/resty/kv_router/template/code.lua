@@ -19,7 +19,6 @@ local format = string.format
 local gsub = string.gsub
 local insert = table.insert
 local ipairs = ipairs
-local pairs = pairs
 local refuse = lexer.refuse
 local select = select
 local tostring = tostring
@@ -136,47 +135,6 @@ function _C:all(nodes)
     end
 
     return es, types
-end
-
-
--- Would Jinja's compiler take an expression for a constant?
-local function constant(node)
-    local t = node.t
-
-    if t == "Const" or t == "Float" or t == "None" then
-        return true
-    elseif t == "Name" or t == "Call" or t == "Body" then
-        return false
-    elseif t == "And" or t == "Or" then
-        return constant(node.left)
-    elseif t == "Cond" then
-        return constant(node.test)
-               and (constant(node.yes) or not node.no or constant(node.no))
-    elseif t == "Compare" then
-        return constant(node.left) and constant(node.ops[1][2])
-    end
-
-    for key, child in pairs(node) do
-        if type(child) == "table" and child.t and not constant(child) then
-            return false
-        elseif key == "args" or (key == "items" and t ~= "Dict") then
-            for _, item in ipairs(child) do
-                if not constant(item) then
-                    return false
-                end
-            end
-        elseif key == "items" or key == "named" then
-            for _, pair in ipairs(child) do
-                for _, item in ipairs(pair) do
-                    if type(item) == "table" and not constant(item) then
-                        return false
-                    end
-                end
-            end
-        end
-    end
-
-    return true
 end
 
 
@@ -337,14 +295,18 @@ end
 local NOTHING = { t = "None" }
 
 function expressions.Slice(self, node)
-    local of = node.of.t
+    local base, of = node.of, node.of.t
 
     -- Jinja folds slices of constants, and there those of no sequence are
     -- undefined instead of an error
-    if constant(node.of) and of ~= "List" and of ~= "Tuple"
-       and not (of == "Const" and type(node.of.value) == "string")
+    while base.of do
+        base = base.of
+    end
+
+    if base.t ~= "Name" and of ~= "List" and of ~= "Tuple"
+       and type(node.of.value) ~= "string"
     then
-        refuse("a slice of this constant", node.line)
+        refuse("a slice of this expression", node.line)
     end
 
     local es = self:all({ node.of, node.from or NOTHING, node.to or NOTHING,
@@ -367,11 +329,6 @@ function expressions.Neg(self, node)
     end
 
     return format("R.neg(%s)", (self:expression(of)))
-end
-
-
-function expressions.Pos(self, node)
-    return format("R.pos(%s)", (self:expression(node.of)))
 end
 
 

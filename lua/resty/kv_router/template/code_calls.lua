@@ -78,15 +78,11 @@ end
 -- Arguments in the places that a filter's names have: nodes with gaps, and how
 -- many there are.
 local function placed(node, names)
-    local args, n = {}, #node.args
+    local args, n = { unpack(node.args) }, #node.args
 
     if n > #names then
         refuse(format("%d arguments of the filter %s", n, node.name),
                node.line)
-    end
-
-    for i, arg in ipairs(node.args) do
-        args[i] = arg
     end
 
     for _, named in ipairs(node.named) do
@@ -139,29 +135,20 @@ local special = {}
 
 
 function special.map(self, node)
-    if #node.named > 0 then
-        if #node.args > 0 then
-            refuse("map of a filter with named arguments", node.line)
-        end
+    local named = node.named[1]
 
-        local args, n = placed(node, { "attribute", "default" })
-
-        if not args[1] then
-            refuse("map without an attribute", node.line)
-        end
-
-        return self:filtered("R.map_attribute", node.of, args, n)
+    if named and #node.args + #node.named == 1 and named[1] == "attribute" then
+        return self:filtered("R.map_attribute", node.of, { named[2] }, 1)
     end
 
     local name = constant_name(node.args[1], "map of an unknown filter",
                                node.line)
-    local names = filters.ARGUMENTS[name]
 
-    if not names or #node.args - 1 > #names then
+    if #node.args > 1 or named or not filters.ARGUMENTS[name] then
         refuse("map of the filter " .. name, node.line)
     end
 
-    return self:filtered("R.map", node.of, node.args, #node.args)
+    return self:filtered("R.map", node.of, node.args, 1)
 end
 
 
@@ -238,69 +225,49 @@ function _C:call(node, caller)
         refuse(format("loop.%s()", of.name), node.line)
     elseif #node.args + #node.named > ITEMS then
         refuse(format("a call with over %d arguments", ITEMS), node.line)
-    end
-
-    if method and methods.missing(of.name) then
+    elseif method and methods.missing(of.name) then
         refuse(format("the method %s()", of.name), node.line)
     end
 
-    local spread = node.star or node.stars
+    method = method and caller == "nil"
 
-    method = method and caller == "nil" and not spread
-
-    local nodes = { method and of.of or of }
-
-    for _, arg in ipairs(node.args) do
-        nodes[#nodes + 1] = arg
-    end
-
-    if node.star then
-        nodes[#nodes + 1] = node.star
-    end
+    -- the callee, the arguments, those that are named, and *args
+    local nodes, known = { method and of.of or of, unpack(node.args) }, {}
+    local n = #nodes
 
     for _, named in ipairs(node.named) do
+        if known[named[1]] then
+            fail("an argument that is given twice", node.line)
+        end
+
+        known[named[1]] = true
         nodes[#nodes + 1] = named[2]
     end
 
-    if node.stars then
-        nodes[#nodes + 1] = node.stars
-    end
+    nodes[#nodes + 1] = node.star
 
-    local es = self:all(nodes)
-    local at, args, named = #node.args + 1, "", "nil"
-
-    for i = 2, at do
-        args = args .. ", " .. es[i]
-    end
-
-    local star = "nil"
-
-    if node.star then
-        at = at + 1
-        star = es[at]
-    end
+    local es, named = self:all(nodes), "nil"
+    local args = concat(es, ", ", 2, n)
 
     if #node.named > 0 then
         local out = {}
 
         for i, pair in ipairs(node.named) do
-            for j = 1, i - 1 do
-                if node.named[j][1] == pair[1] then
-                    fail("an argument that is given twice", node.line)
-                end
-            end
-
-            out[i] = quote(pair[1]) .. ", " .. es[at + i]
+            out[i] = quote(pair[1]) .. ", " .. es[n + i]
         end
 
         named = "{ " .. concat(out, ", ") .. " }"
     end
 
-    if spread then
-        return format("R.call_spread(%s, %s, %s, %s, %s, %d%s)", es[1], named,
-                      caller, star, node.stars and es[#es] or "nil",
-                      #node.args, args)
-    elseif method then
+    if node.star then
+        args = args .. (n > 1 and ", " or "") .. "R.star(" .. es[#es] .. ")"
+    end
+
+    if args ~= "" then
+        args = ", " .. args
+    end
+
+    if method then
         return format("R.call_method(%s, %s, %s%s)", es[1], quote(of.name),
                       named, args)
     end

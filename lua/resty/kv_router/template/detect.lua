@@ -27,8 +27,8 @@ local _M = {}
 -- The fields of nodes that have nodes, in the order of Jinja's.
 local FIELDS = { "target", "iter", "of", "left", "call", "key", "params", "args",
                  "test", "yes", "right", "no", "items", "named", "star",
-                 "stars", "ops", "value", "from", "to", "step", "arms", "body",
-                 "other", "filter" }
+                 "ops", "value", "from", "to", "step", "arms", "body", "other",
+                 "filter" }
 
 -- The nodes of a type, from the top down.
 local function all(node, wanted, found)

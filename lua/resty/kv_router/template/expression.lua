@@ -13,11 +13,11 @@
 --     Attr of, name      of.name
 --     Item of, key       of[key]
 --     Slice of, from, to, step            the three may be nil
---     Call of, args, named, star, stars   named: { name, expression } each;
---                        star, stars: the values of *args and **kwargs, or nil
+--     Call of, args, named, star          named: { name, expression } each;
+--                        star: the value of *args, or nil
 --     Filter of, name, args, named
 --     Test of, name, args
---     Not, Neg, Pos of
+--     Not, Neg of
 --     And, Or, Add left, right
 --     Binary op, left, right
 --     Compare left, ops  ops: { operator, expression } each
@@ -305,8 +305,8 @@ function _P:unary(with_filters)
 
     if self:skip("-") then
         node = { t = "Neg", line = self.line, of = self:unary(false) }
-    elseif self:skip("+") then
-        node = { t = "Pos", line = self.line, of = self:unary(false) }
+    elseif self:is("op", "+") then
+        refuse("the sign +", self.line)
     else
         node = self:primary()
     end
@@ -320,6 +320,37 @@ function _P:unary(with_filters)
     self:deeper(-1)
 
     return node
+end
+
+
+-- What each gives up to a bracket, with "," in between: an array.
+function _P:items(close, each)
+    local items = {}
+
+    while not self:is("op", close) do
+        if #items > 0 then
+            self:expect(",")
+        end
+
+        if self:is("op", close) then
+            break
+        end
+
+        items[#items + 1] = each(self)
+    end
+
+    self:expect(close)
+
+    return items
+end
+
+
+local function pair(self)
+    local key = self:expression()
+
+    self:expect(":")
+
+    return { key, self:expression() }
 end
 
 
@@ -364,60 +395,17 @@ function _P:primary()
             self:expect(")")
             return node
         elseif token.v == "[" then
-            return self:list(node)
+            node.t, node.items = "List", self:items("]", self.expression)
+            return node
         elseif token.v == "{" then
-            return self:dict(node)
+            node.t, node.items = "Dict", self:items("}", pair)
+            return node
         end
     end
 
     self.i = self.i - 1
 
     return self:unexpected()
-end
-
-
-function _P:list(node)
-    node.t, node.items = "List", {}
-
-    while not self:is("op", "]") do
-        if #node.items > 0 then
-            self:expect(",")
-        end
-
-        if self:is("op", "]") then
-            break
-        end
-
-        node.items[#node.items + 1] = self:expression()
-    end
-
-    self:expect("]")
-
-    return node
-end
-
-
-function _P:dict(node)
-    node.t, node.items = "Dict", {}
-
-    while not self:is("op", "}") do
-        if #node.items > 0 then
-            self:expect(",")
-        end
-
-        if self:is("op", "}") then
-            break
-        end
-
-        local key = self:expression()
-
-        self:expect(":")
-        node.items[#node.items + 1] = { key, self:expression() }
-    end
-
-    self:expect("}")
-
-    return node
 end
 
 
@@ -484,29 +472,21 @@ function _P:arguments(node)
         local token, after = self:peek(), self.tokens[self.i + 1]
 
         if self:skip("*") then
-            if node.star or node.stars then
+            if node.star then
                 self:unexpected()
             end
 
             node.star = self:expression()
 
-        elseif self:skip("**") then
-            if node.stars then
-                self:unexpected()
-            end
-
-            node.stars = self:expression()
+        elseif self:is("op", "**") then
+            refuse("**kwargs of a call", self.line)
 
         elseif token.t == "name" and after.t == "op" and after.v == "=" then
-            if node.stars then
-                self:unexpected()
-            end
-
             self.i = self.i + 2
             node.named[#node.named + 1] = { token.v, self:expression() }
 
         else
-            if node.star or node.stars or #node.named > 0 then
+            if node.star or #node.named > 0 then
                 self:unexpected()
             end
 
@@ -622,7 +602,7 @@ function _P:filter(of)
     if self:is("op", "(") then
         self:arguments(node)
 
-        if node.star or node.stars then
+        if node.star then
             refuse("*args of a filter", node.line)
         end
     end
@@ -644,7 +624,7 @@ function _P:test(of)
     if self:is("op", "(") then
         self:arguments(node)
 
-        if #node.named > 0 or node.star or node.stars then
+        if #node.named > 0 or node.star then
             refuse("named arguments of a test", node.line)
         end
 

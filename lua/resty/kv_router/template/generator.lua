@@ -20,6 +20,7 @@ local scope = require "resty.kv_router.template.scope"
 local concat = table.concat
 local fail = lexer.fail
 local field = _C.field
+local find = string.find
 local format = string.format
 local ipairs = ipairs
 local pairs = pairs
@@ -27,7 +28,6 @@ local quote = _C.quote
 local refuse = lexer.refuse
 local setmetatable = setmetatable
 local sort = table.sort
-local type = type
 local unpack = unpack
 
 
@@ -239,25 +239,14 @@ end
 
 -- Gives a loop's target the value e.
 function _C:bind(inner, target, e)
-    if target.t == "Name" then
-        self:emit("local %s = %s", self:param(inner, target.name), e)
-        return
-    end
-
     local names = {}
 
-    for i, item in ipairs(target.items) do
-        names[i] = item.t == "Name" and self:param(inner, item.name)
-                   or self:temporary()
+    for i, item in ipairs(target.items or { target }) do
+        names[i] = self:param(inner, item.name)
     end
 
-    self:emit("local %s = R.spread(%s, %d)", concat(names, ", "), e, #names)
-
-    for i, item in ipairs(target.items) do
-        if item.t ~= "Name" then
-            self:bind(inner, item, names[i])
-        end
-    end
+    self:emit(target.items and "local %s = R.spread(%s, %d)" or "local %s = %s",
+              concat(names, ", "), e, #names)
 end
 
 
@@ -367,25 +356,9 @@ end
 function _C:assign(target, e)
     if target.t == "Name" then
         self:emit("%s = %s", self.scope:variable(target.name), e)
-
-    elseif target.t == "Attribute" then
-        self:emit("R.set(%s, %s, %s)",
-                  self:variable(target.of.name),
-                  quote(target.name), e)
-
     else
-        local names = {}
-
-        for i = 1, #target.items do
-            names[i] = self:temporary()
-        end
-
-        self:emit("local %s = R.spread(%s, %d)", concat(names, ", "), e,
-                  #names)
-
-        for i, item in ipairs(target.items) do
-            self:assign(item, names[i])
-        end
+        self:emit("R.set(%s, %s, %s)", self:variable(target.of.name),
+                  quote(target.name), e)
     end
 end
 
@@ -400,8 +373,7 @@ end
 function statements.SetBlock(self, node)
     self:emit("do local body")
     self:buffered(node.body)
-    self:assign(node.target, node.filter and (self:expression(node.filter))
-                             or "body")
+    self:assign(node.target, "body")
     self:emit("end")
 end
 
@@ -427,31 +399,26 @@ function _C:block(body)
 end
 
 
-statements["Scope"] = function(self, node)
-    local inner = self:inner()
-
-    self:emit("do")
-    inner:statements(node.body)
-    self:open(inner)
-    self:statements(node.body)
-    self:close()
-    self:emit("end")
+function statements.Scope(self, node)
+    self:block(node.body)
 end
 
 
 -- ---- macros -----------------------------------------------------------------
 
--- The rest of the call R.macro(name, params, wants, function ... end).
+-- What a macro gets that its caller reads by a name of Jinja's.
+local SPECIAL = { caller = true, varargs = true, kwargs = true, loop = true }
+
+
+-- The rest of the call R.macro(name, params, wants_caller, function ... end).
 function _C:macro(name, params, body)
     local inner, in_root = self:inner(), self.in_root
-    local names, variables, wants = {}, {}, {}
+    local names, variables = {}, {}
 
     inner.closed = true
 
     for i, param in ipairs(params) do
-        if param.name == "varargs" or param.name == "kwargs"
-           or param.name == "caller"
-        then
+        if SPECIAL[param.name] then
             refuse("the parameter " .. param.name, self.line)
         end
 
@@ -459,12 +426,15 @@ function _C:macro(name, params, body)
         variables[i] = self:param(inner, param.name)
     end
 
-    for _, special in ipairs { "caller", "varargs", "kwargs" } do
-        if scope.reads(body, special) then
-            wants[#wants + 1] = special .. " = true"
-            inner:param(special)
-            inner.params[special] = special
-        end
+    if scope.reads(body, "varargs") or scope.reads(body, "kwargs") then
+        refuse("varargs or kwargs of a macro", self.line)
+    end
+
+    local wants_caller = scope.reads(body, "caller")
+
+    if wants_caller then
+        inner:param("caller")
+        inner.params.caller = "caller"
     end
 
     for _, param in ipairs(params) do
@@ -476,9 +446,9 @@ function _C:macro(name, params, body)
     inner:statements(body)
     self.in_root = false
 
-    self:emit("R.macro(%s, { %s }, { %s }, function(%s)", quote(name),
-              concat(names, ", "), concat(wants, ", "),
-              concat({ "caller, varargs, kwargs", unpack(variables) }, ", "))
+    self:emit("R.macro(%s, { %s }, %s, function(%s)", quote(name),
+              concat(names, ", "), wants_caller,
+              concat({ "caller", unpack(variables) }, ", "))
     self:emit("local b, n = {}, 0 R.enter()")
     self:emit("if caller == nil then caller = UNDEFINED end")
     self:open(inner)
@@ -497,10 +467,6 @@ function _C:macro(name, params, body)
     self:emit("end)")
     self.in_root = in_root
 end
-
-
--- What a macro gets that its caller reads by a name of Jinja's.
-local SPECIAL = { caller = true, varargs = true, kwargs = true, loop = true }
 
 
 function statements.Macro(self, node)
@@ -523,23 +489,6 @@ end
 
 -- ---- the whole --------------------------------------------------------------
 
-local MARKUP = { safe = true, escape = true, e = true }
-
-local function makes_markup(node)
-    if node.t == "Filter" and MARKUP[node.name] then
-        return true
-    end
-
-    for _, child in pairs(node) do
-        if type(child) == "table" and makes_markup(child) then
-            return true
-        end
-    end
-
-    return false
-end
-
-
 local PROLOGUE = [[
 local R = ...
 local F, T, M, UNDEFINED, NONE = R.F, R.T, R.fuel, R.UNDEFINED, R.NONE
@@ -558,7 +507,7 @@ function _M.generate(source)
     local root = scope.new()
     local self = setmetatable({
         lines = { PROLOGUE }, temporaries = 0, loops = 0, line = 1, names = {},
-        in_root = true, markup = makes_markup(tree),
+        in_root = true, markup = find(source, "safe", 1, true) ~= nil,
     }, _C)
 
     root.params = {}
@@ -578,7 +527,6 @@ function _M.generate(source)
 
     return concat(self.lines, "\n"), names, tree
 end
-
 
 
 return _M

@@ -10,7 +10,6 @@
 local attributes = require "resty.kv_router.template.attributes"
 local dates = require "resty.kv_router.template.dates"
 local fuel = require "resty.kv_router.template.fuel"
-local methods = require "resty.kv_router.template.methods"
 local operators = require "resty.kv_router.template.operators"
 local printer = require "resty.kv_router.template.printer"
 local value = require "resty.kv_router.template.value"
@@ -18,17 +17,13 @@ local value = require "resty.kv_router.template.value"
 local burn = fuel.burn
 local ceil = math.ceil
 local dset = value.dset
-local is_dict = value.is_dict
-local key_of = operators.key_of
 local max = math.max
 local number = operators.number
 local raise = value.raise
 local select = select
-local sequence = operators.sequence
 local setmetatable = setmetatable
 local str = printer.str
 local type = type
-local type_name = value.type_name
 local unsupported = value.unsupported
 
 
@@ -46,13 +41,6 @@ local function make(call)
 end
 
 
-local function no_names(named, name)
-    if named then
-        raise(name .. "() takes no keyword arguments")
-    end
-end
-
-
 local named_globals = {}
 
 _M.named = named_globals
@@ -62,9 +50,9 @@ named_globals.range = make(function(named, ...)
     local n = select("#", ...)
     local from, to, step = ...
 
-    no_names(named, "range")
-
-    if n == 1 then
+    if named then
+        raise("range() takes no keyword arguments")
+    elseif n == 1 then
         from, to, step = 0, from, 1
     elseif n == 2 then
         step = 1
@@ -100,36 +88,12 @@ named_globals.range = make(function(named, ...)
 end)
 
 
--- The dict of dict() and namespace(): of a mapping or of pairs, and of named
--- arguments.
-local function dict_of(named, name, n, from)
+-- The dict of dict() and namespace(): of named arguments.
+local function dict_of(named, name, more)
     local made = value.dict()
 
-    if n > 1 then
-        raise(name .. " expected at most 1 argument, got " .. n)
-    elseif n == 1 and is_dict(from) then
-        made = methods.copy(from)
-
-    elseif n == 1 then
-        local pairs_of, m = sequence(from)
-
-        for i = 1, m do
-            local pair, size = sequence(pairs_of[i])
-
-            if size ~= 2 then
-                raise("dictionary update sequence element of a wrong length")
-            end
-
-            burn(1)
-
-            local key = key_of(pair[1])
-
-            if key == nil or key ~= pair[1] then
-                unsupported("a key of " .. type_name(pair[1]))
-            end
-
-            dset(made, key, pair[2])
-        end
+    if more ~= nil then
+        unsupported(name .. "() of a value")
     end
 
     for i = 1, named and #named or 0, 2 do
@@ -140,19 +104,15 @@ local function dict_of(named, name, n, from)
 end
 
 
-named_globals.dict = make(function(named, ...)
-    return dict_of(named, "dict", select("#", ...), ...)
+named_globals.dict = make(function(named, more)
+    return dict_of(named, "dict", more)
 end)
 
 
-named_globals.namespace = make(function(named, ...)
-    local made = dict_of(named, "namespace", select("#", ...), ...)
+named_globals.namespace = make(function(named, more)
+    local made = dict_of(named, "namespace", more)
 
     for i = 1, made.n do
-        if type(made.k[i]) ~= "string" then
-            unsupported("a namespace's attribute that is no str")
-        end
-
         attributes.check_name(made.k[i])
     end
 
@@ -185,7 +145,8 @@ end)
 
 
 -- Jinja's that are not here.
-_M.REFUSED = { lipsum = true, cycler = true, joiner = true, self = true, super = true }
+_M.REFUSED = { lipsum = true, cycler = true, joiner = true, self = true,
+               super = true, varargs = true, kwargs = true }
 
 
 return _M

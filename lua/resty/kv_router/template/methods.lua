@@ -2,32 +2,45 @@
 --
 -- Calls: of the methods of strings, dicts and lists, of macros and functions.
 --
--- Named arguments are an array { name, value, name, value, ... }, or nil.
+-- Named arguments are an array { name, value, name, value, ... }, or nil.  A
+-- method takes none.
 
 
 local attributes = require "resty.kv_router.template.attributes"
+local case = require "resty.kv_router.template.case"
 local fuel = require "resty.kv_router.template.fuel"
 local operators = require "resty.kv_router.template.operators"
-local string_methods = require "resty.kv_router.template.string_methods"
+local printer = require "resty.kv_router.template.printer"
+local strings = require "resty.kv_router.template.strings"
 local value = require "resty.kv_router.template.value"
 
 local attribute = attributes.attribute
 local burn = fuel.burn
+local bytes = fuel.bytes
+local find = string.find
 local getmetatable = getmetatable
+local gsub = string.gsub
+local huge = math.huge
 local key_of = operators.key_of
+local lower = string.lower
+local number = operators.number
 local raise = value.raise
 local select = select
 local setmetatable = setmetatable
+local str = printer.str
+local sub = string.sub
 local type = type
 local type_name = value.type_name
 local unpack = unpack
 local unsupported = value.unsupported
+local upper = string.upper
 
 
 local DICT = value.DICT
 local FUNCTION = value.FUNCTION
 local LIST = value.LIST
 local MACRO = value.MACRO
+local MARKUP = value.MARKUP
 local METHOD = value.METHOD
 local NONE = value.NONE
 local TUPLE = value.TUPLE
@@ -36,6 +49,9 @@ local VIEW = value.VIEW
 
 -- macros within each other; Python ends near 180
 local CALLS = 150
+
+-- the most arguments that *args may give
+local SPREAD = 200
 
 
 local _M = {
@@ -125,39 +141,137 @@ function of_dict.get(d, key, default)
 end
 
 
-function of_dict.copy(d)
-    local made = value.dict()
+-- ---- strings ----------------------------------------------------------------
 
-    burn(d.n)
+local of_string = {}
 
-    for i = 1, d.n do
-        value.dset(made, d.k[i], d.v[d.k[i]])
+
+-- A string, which a method needs.
+local function text(x, method)
+    if type(x) ~= "string" then
+        local fail = getmetatable(x) == MARKUP and unsupported or raise
+
+        fail(method .. "(): a str is wanted, not "
+              .. (x == nil and "nothing" or type_name(x)))
     end
 
-    return made
+    return x
 end
 
 
-_M.copy = of_dict.copy
+local function stripper(name, left, right)
+    of_string[name] = function(s, characters)
+        if characters == NONE then
+            characters = nil
+        end
 
-
--- ---- lists and tuples -------------------------------------------------------
-
-local of_list = {}
-
-
-function of_list.copy(l)
-    local made = { n = l.n }
-
-    burn(l.n)
-
-    for i = 1, l.n do
-        made[i] = l[i]
+        return strings.strip(s, characters and text(characters, name), left,
+                             right)
     end
-
-    return setmetatable(made, LIST)
 end
 
+
+stripper("strip", true, true)
+stripper("lstrip", true, false)
+stripper("rstrip", false, true)
+
+
+local function affix(name, test)
+    of_string[name] = function(s, part)
+        bytes(#s)
+
+        if type(part) == "table" and getmetatable(part) == TUPLE then
+            for i = 1, part.n do
+                if test(s, text(part[i], name)) then
+                    return true
+                end
+            end
+
+            return false
+        end
+
+        return test(s, text(part, name))
+    end
+end
+
+
+affix("startswith", function(s, part) return sub(s, 1, #part) == part end)
+affix("endswith", function(s, part)
+    return part == "" or sub(s, -#part) == part
+end)
+
+
+function of_string.split(s, separator, most)
+    if separator == NONE then
+        separator = nil
+    end
+
+    local max, as_float = number(most == nil and -1 or most)
+
+    if not max or as_float then
+        raise("split(): an int is wanted, not " .. type_name(most))
+    end
+
+    return strings.split(s, separator and text(separator, "split"),
+                         max < 0 and huge or max)
+end
+
+
+function of_string.replace(s, part, by)
+    return strings.replace(s, text(part, "replace"), text(by, "replace"))
+end
+
+
+of_string.splitlines = strings.lines
+of_string.upper = case.upper
+of_string.lower = case.lower
+of_string.capitalize = case.capitalize
+
+
+function of_string.title(s)
+    burn(#s / 32)
+
+    return (gsub(case.ascii(s, "title"), "%a+", function(word)
+        return upper(sub(word, 1, 1)) .. lower(sub(word, 2))
+    end))
+end
+
+
+local function all_of(name, other)
+    of_string[name] = function(s)
+        burn(#s / 32)
+
+        return case.ascii(s, name) ~= "" and not find(s, other)
+    end
+end
+
+
+all_of("isdigit", "%D")
+all_of("isalpha", "%A")
+all_of("isalnum", "%W")
+
+
+-- Of its fields only "{}", the next argument.
+function of_string.format(s, ...)
+    local parts, out = strings.split(s, "{}", huge), {}
+    local n = parts.n
+
+    for i = 1, n do
+        if find(parts[i], "[{}]") then
+            unsupported("this format string")
+        elseif i > 1 and i - 1 > select("#", ...) then
+            raise("Replacement index out of range")
+        end
+
+        out[2 * i - 2] = i > 1 and str((select(i - 1, ...))) or nil
+        out[2 * i - 1] = parts[i]
+    end
+
+    return strings.join(out, 2 * n - 1)
+end
+
+
+-- ---- methods ----------------------------------------------------------------
 
 -- Methods that change a value: the sandbox refuses them.
 local CHANGES = {
@@ -168,12 +282,10 @@ local CHANGES = {
 
 -- the most arguments of each method
 local MOST = {
-    items = 0, keys = 0, values = 0, get = 2, copy = 0, count = 3, strip = 1,
-    lstrip = 1, rstrip = 1, startswith = 3, endswith = 3, removeprefix = 1,
-    split = 2, splitlines = 1, replace = 3, upper = 0, lower = 0,
-    capitalize = 0, title = 0, casefold = 0, isdigit = 0, isdecimal = 0,
-    isnumeric = 0, isalpha = 0, isalnum = 0, isascii = 0, isspace = 0,
-    isupper = 0, islower = 0, format = 60,
+    items = 0, keys = 0, values = 0, get = 2, strip = 1, lstrip = 1,
+    rstrip = 1, startswith = 1, endswith = 1, split = 2, splitlines = 0,
+    replace = 2, upper = 0, lower = 0, capitalize = 0, title = 0, isdigit = 0,
+    isalpha = 0, isalnum = 0, format = SPREAD,
 }
 
 _M.MOST = MOST
@@ -186,55 +298,20 @@ function _M.missing(name)
 end
 
 
--- The arguments of a method, those that are named put in their places.
-local function placed(name, named, ...)
-    local places = string_methods.NAMES[name]
-    local args, n = { ... }, select("#", ...)
-
-    for i = 1, #named, 2 do
-        local place
-
-        for j = 1, places and #places or 0 do
-            if places[j] == named[i] then
-                place = j
-            end
-        end
-
-        if not place or place <= n then
-            raise(name .. "() with the argument " .. named[i])
-        end
-
-        args[place] = named[i + 1]
-    end
-
-    return args
-end
-
-
 local function call_method(object, name, named, ...)
     local kind = type(object) == "table" and getmetatable(object)
-    local methods = string_methods
+    local method
 
-    if kind then
-        methods = kind == DICT and of_dict or of_list
-
-        if CHANGES[name] then
-            raise("the sandbox refuses " .. name .. "()")
-        end
-    elseif name == "format" then
-        return string_methods.formatted(object, named, ...)
+    if kind and CHANGES[name] then
+        raise("the sandbox refuses " .. name .. "()")
+    elseif kind == DICT then
+        method = of_dict[name]
+    elseif not kind then
+        method = of_string[name]
     end
 
-    local method = methods[name]
-
-    if not method or not MOST[name] then
-        unsupported("the method " .. name .. "()")
-    elseif select("#", ...) > MOST[name] then
-        raise(name .. "() takes fewer arguments")
-    elseif named then
-        local args = placed(name, named, ...)
-
-        return method(object, args[1], args[2])
+    if not method or named or select("#", ...) > MOST[name] then
+        unsupported("the method " .. name .. "() with these arguments")
     end
 
     return method(object, ...)
@@ -243,10 +320,9 @@ end
 
 -- ---- macros -----------------------------------------------------------------
 
--- A macro: params, the names of its parameters; wants: what beside them its
--- body reads: caller, varargs, kwargs; call(caller, varargs, kwargs, ...) gives
--- its text.
-function _M.macro(name, params, wants, call)
+-- A macro: params, the names of its parameters; wants_caller: its body reads
+-- caller; call(caller, ...) gives its text.
+function _M.macro(name, params, wants_caller, call)
     local places = {}
 
     for i = 1, #params do
@@ -254,16 +330,15 @@ function _M.macro(name, params, wants, call)
     end
 
     return setmetatable({ name = name, n = #params, places = places,
-                          caller = wants.caller, varargs = wants.varargs,
-                          kwargs = wants.kwargs, call = call }, MACRO)
+                          caller = wants_caller, call = call }, MACRO)
 end
 
 
 -- Behind the macro's text: one of them less is running.
-function _M.left(text)
+function _M.left(made)
     _M.depth = _M.depth - 1
 
-    return text
+    return made
 end
 
 
@@ -279,68 +354,33 @@ function _M.enter()
 end
 
 
-local function more_arguments(macro, n, ...)
-    if not macro.varargs and n > macro.n then
+local function call_macro(macro, named, caller, ...)
+    local n = select("#", ...)
+    local args = { ... }
+
+    if n > macro.n then
         raise("macro " .. macro.name .. " takes not more than " .. macro.n
               .. " argument(s)")
     end
 
-    local more = {}
-
-    for i = macro.n + 1, n do
-        more[#more + 1] = (select(i, ...))
-    end
-
-    more.n = #more
-
-    return setmetatable(more, TUPLE)
-end
-
-
-local function call_macro(macro, named, caller, ...)
-    local n = select("#", ...)
-    local varargs
-
-    if n > macro.n or macro.varargs then
-        varargs = more_arguments(macro, n, ...)
-    end
-
-    local args = { ... }
-    local kwargs = macro.kwargs and value.dict()
-
     for i = 1, named and #named or 0, 2 do
-        local name = named[i]
-        local place = macro.places[name]
+        local place = macro.places[named[i]]
 
         if place and place > n then
             args[place] = named[i + 1]
-        elseif name == "caller" and not place then
-            if not macro.caller and not kwargs then
-                raise("macro " .. macro.name .. " takes no caller")
-            elseif caller or not macro.caller then
-                unsupported("a caller by name")
-            end
-
-            caller = named[i + 1]
-        elseif kwargs then
-            value.dset(kwargs, name, named[i + 1])
+        elseif named[i] == "caller" and macro.caller then
+            unsupported("a caller by name")
         else
             raise("macro " .. macro.name .. " takes no keyword argument "
-                  .. name)
+                  .. named[i])
         end
     end
 
-    if caller and macro.places.caller then
-        unsupported("a parameter of the name caller")
-    elseif caller and not macro.caller then
-        if kwargs then
-            unsupported("a caller among kwargs")
-        end
-
+    if caller and not macro.caller then
         raise("macro " .. macro.name .. " takes no keyword argument caller")
     end
 
-    return macro.call(caller, varargs, kwargs, unpack(args, 1, macro.n))
+    return macro.call(caller, unpack(args, 1, macro.n))
 end
 
 
@@ -391,53 +431,17 @@ function _M.call_method(object, name, named, ...)
 end
 
 
--- f(*star, **stars), behind n arguments; named: as above.
-function _M.call_spread(f, named, caller, star, stars, n, ...)
-    local args = { ... }
+-- The values of *args.
+function _M.star(x)
+    local elements, n = operators.sequence(x)
 
-    if star ~= nil then
-        local elements, m = operators.sequence(star)
+    burn(n)
 
-        burn(m)
-
-        if n + m > 200 then
-            unsupported("over 200 arguments")
-        end
-
-        for i = 1, m do
-            args[n + i] = elements[i]
-        end
-
-        n = n + m
+    if n > SPREAD then
+        unsupported("over " .. SPREAD .. " arguments")
     end
 
-    if stars ~= nil then
-        if not value.is_dict(stars) then
-            raise("an argument after ** must be a mapping")
-        end
-
-        local all, known = {}, {}
-
-        for i = 1, named and #named or 0, 2 do
-            all[i], all[i + 1] = named[i], named[i + 1]
-            known[named[i]] = true
-        end
-
-        for i = 1, stars.n do
-            local name = stars.k[i]
-
-            if type(name) ~= "string" or known[name] then
-                raise("keywords must be strings, each once")
-            end
-
-            all[#all + 1] = name
-            all[#all + 1] = stars.v[name]
-        end
-
-        named = all
-    end
-
-    return _M.call(f, named, caller, unpack(args, 1, n))
+    return unpack(elements, 1, n)
 end
 
 

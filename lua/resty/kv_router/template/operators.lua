@@ -230,36 +230,16 @@ function _M.sub(a, b)
 end
 
 
-local function repeated(a, n)
-    if type(a) == "string" then
-        if n <= 0 then
-            return ""
-        end
-
-        spend(#a * n)
-        return rep(a, n)
+local function repeated(s, n)
+    if type(s) ~= "string" then
+        unsupported("a product of " .. type_name(s))
+    elseif n <= 0 then
+        return ""
     end
 
-    local kind = type(a) == "table" and getmetatable(a)
+    spend(#s * n)
 
-    if kind == LIST or kind == TUPLE then
-        local made, m = {}, 0
-
-        for _ = 1, n do
-            burn(a.n + 1)
-
-            for i = 1, a.n do
-                m = m + 1
-                made[m] = a[i]
-            end
-        end
-
-        made.n = m
-        return setmetatable(made, kind)
-
-    elseif kind == MARKUP then
-        return markup(repeated(a.s, n))
-    end
+    return rep(s, n)
 end
 
 
@@ -269,29 +249,13 @@ function _M.mul(a, b)
 
     if x and y then
         return result(x * y, as_float or too)
-    elseif (x and not as_float) or (y and not too) then
-        local made = repeated(x and b or a, x or y)
-
-        if made then
-            return made
-        end
+    elseif x and not as_float then
+        return repeated(b, x)
+    elseif y and not too then
+        return repeated(a, y)
     end
 
     return mismatch("*", a, b)
-end
-
-
--- The remainder, with the sign of the divisor.
-local function modulo(x, y)
-    local m = fmod(x, y)
-
-    if m ~= 0 and (y < 0) ~= (m < 0) then
-        return m + y
-    elseif m == 0 then
-        return y < 0 and -0.0 or 0.0
-    end
-
-    return m
 end
 
 
@@ -307,9 +271,14 @@ function _M.mod(a, b)
         mismatch("%", a, b)
     elseif y == 0 then
         raise("division by zero")
+    elseif as_float or too then
+        unsupported("% of a float")
     end
 
-    return result(modulo(x, y), as_float or too)
+    local m = fmod(x, y)
+
+    -- it has the sign of the divisor
+    return result(m ~= 0 and (y < 0) ~= (m < 0) and m + y or m, false)
 end
 
 
@@ -324,47 +293,25 @@ function _M.neg(a)
 end
 
 
-function _M.pos(a)
-    local x, as_float = number(a)
-
-    if not x then
-        mismatch("+", a, a)
-    end
-
-    return result(x, as_float)
-end
-
-
 -- ---- comparisons ------------------------------------------------------------
 
 local eq
 
 
-local function elements_eq(a, b, level)
+-- Of dicts the values by their keys, else the elements.
+local function parts_eq(a, b, level, keys)
     if a.n ~= b.n then
         return false
     end
 
     for i = 1, a.n do
-        if not eq(a[i], b[i], level) then
-            return false
+        local x, y = a[i], b[i]
+
+        if keys then
+            x, y = a.v[keys[i]], b.v[keys[i]]
         end
-    end
 
-    return true
-end
-
-
-local function members_eq(a, b, level)
-    if a.n ~= b.n then
-        return false
-    end
-
-    for i = 1, a.n do
-        local key = a.k[i]
-        local other = b.v[key]
-
-        if other == nil or not eq(a.v[key], other, level) then
+        if y == nil or not eq(x, y, level) then
             return false
         end
     end
@@ -402,10 +349,8 @@ local function tables_eq(a, b, level)
         unsupported(format("values nested over %d levels", DEPTH))
     end
 
-    if ka == LIST or ka == TUPLE or ka == RANGE then
-        return elements_eq(a, b, level)
-    elseif ka == DICT then
-        return members_eq(a, b, level)
+    if ka == LIST or ka == TUPLE or ka == RANGE or ka == DICT then
+        return parts_eq(a, b, level, a.k)
     elseif ka == VIEW or ka == METHOD then
         unsupported("a comparison of two objects")
     end
@@ -455,36 +400,27 @@ local function no_order(op, a, b)
 end
 
 
-function _M.lt(a, b)
-    if type(a) == "string" and type(b) == "string" then
-        bytes(#a)
-        return a < b
+-- a < b or a <= b; before: of numbers and strings.
+local function order(op, before)
+    return function(a, b)
+        if type(a) == "string" and type(b) == "string" then
+            bytes(#a)
+            return before(a, b)
+        end
+
+        local x, y = number(a), number(b)
+
+        if x and y then
+            return before(x, y)
+        end
+
+        return no_order(op, a, b)
     end
-
-    local x, y = number(a), number(b)
-
-    if x and y then
-        return x < y
-    end
-
-    return no_order("<", a, b)
 end
 
 
-function _M.le(a, b)
-    if type(a) == "string" and type(b) == "string" then
-        bytes(#a)
-        return a <= b
-    end
-
-    local x, y = number(a), number(b)
-
-    if x and y then
-        return x <= y
-    end
-
-    return no_order("<=", a, b)
-end
+_M.lt = order("<", function(a, b) return a < b end)
+_M.le = order("<=", function(a, b) return a <= b end)
 
 
 -- ---- what is walked over ----------------------------------------------------
@@ -623,9 +559,7 @@ function _M.dict(n, ...)
         local key, val = select(i, ...)
         local known = key_of(key)
 
-        if known == nil then
-            unsupported("a key of " .. type_name(key))
-        elseif type(key) == "table" and key ~= NONE then
+        if known == nil or (type(key) == "table" and key ~= NONE) then
             unsupported("a key of " .. type_name(key))
         end
 
@@ -634,7 +568,6 @@ function _M.dict(n, ...)
 
     return made
 end
-
 
 
 

@@ -10,15 +10,15 @@
 --     If arms, other     arms: { test, body } each; other may be nil
 --     For target, iter, test, body, other
 --     Set target, value
---     SetBlock target, filter, body       filter may be nil
+--     SetBlock target, body
 --     FilterBlock filter, body
 --     Macro name, params, body            params: name, default each
 --     CallBlock params, call, body
 --     Scope body         {% generation %}
 --     Break, Continue
 --
--- A target is a Name, an Attribute (of, name: of a namespace) or a Tuple of
--- targets.
+-- A target is a Name, of set also an Attribute (of, name: of a namespace), of for
+-- also a Tuple of names.
 
 
 local _P = require "resty.kv_router.template.expression"
@@ -26,6 +26,7 @@ local lexer = require "resty.kv_router.template.lexer"
 
 local fail = lexer.fail
 local ipairs = ipairs
+local pairs = pairs
 local refuse = lexer.refuse
 local select = select
 local setmetatable = setmetatable
@@ -39,20 +40,12 @@ local _M = {}
 local NO_TARGET = { ["true"] = true, ["false"] = true, none = true, True = true,
                     False = true, None = true }
 
--- One of a target's parts: attributes, it may be one of a namespace.
-function _P:target_part(attributes)
-    if self:skip("(") then
-        self:deeper(1)
-
-        local node = self:target(attributes, ")")
-
-        self:deeper(-1)
-        self:expect(")")
-
-        return node
-    end
-
+function _P:target()
     local node = self:node("Name")
+
+    if self:is("op", "(") then
+        refuse("a target in brackets", node.line)
+    end
 
     node.name = self:name()
 
@@ -60,33 +53,6 @@ function _P:target_part(attributes)
         fail("an assignment to " .. node.name, node.line)
     elseif node.name == "loop" then
         refuse("an assignment to loop", node.line)
-    end
-
-    if attributes and self:skip(".") then
-        return { t = "Attribute", line = node.line, of = node,
-                 name = self:name() }
-    end
-
-    return node
-end
-
-
--- A target, up to a name or an operator.
-function _P:target(attributes, up_to)
-    local first = self:target_part(attributes)
-
-    if not self:is("op", ",") then
-        return first
-    end
-
-    local node = { t = "Tuple", line = first.line, items = { first } }
-
-    while self:skip(",") do
-        if self:is("op", up_to) or self:is("name", up_to) then
-            break
-        end
-
-        node.items[#node.items + 1] = self:target_part(attributes)
     end
 
     return node
@@ -199,7 +165,16 @@ local FOR = set("endfor", "else")
 local ENDFOR = set("endfor")
 
 statements["for"] = function(self, node)
-    node.t, node.target = "For", self:target(false, "in")
+    node.t, node.target = "For", self:target()
+
+    if self:is("op", ",") then
+        node.target = { t = "Tuple", line = node.line,
+                        items = { node.target } }
+    end
+
+    while self:skip(",") and not self:is("name", "in") do
+        node.target.items[#node.target.items + 1] = self:target()
+    end
 
     if not self:skip_name("in") then
         self:unexpected()
@@ -232,21 +207,22 @@ end
 
 
 statements.set = function(self, node)
-    node.target = self:target(true, "=")
+    node.target = self:target()
 
-    if self:skip("=") then
+    if self:skip(".") then
+        node.target = { t = "Attribute", line = node.line, of = node.target,
+                        name = self:name() }
+    end
+
+    if self:is("op", ",") or self:is("op", "|") then
+        refuse("set with " .. self:peek().v, node.line)
+    elseif self:skip("=") then
         node.t, node.value = "Set", self:tuple()
         self:ends("block_end")
         return node
     end
 
-    node.t = "SetBlock"
-
-    if self:is("op", "|") then
-        node.filter = self:filters({ t = "Body", line = node.line })
-    end
-
-    node.body = self:block(set("endset"))
+    node.t, node.body = "SetBlock", self:block(set("endset"))
 
     return node
 end
@@ -345,41 +321,18 @@ statements.generation = function(self, node)
 end
 
 
-statements.print = function(self, node)
-    node.t, node.items = "Output", {}
+for name, t in pairs { ["break"] = "Break", ["continue"] = "Continue" } do
+    statements[name] = function(self, node)
+        node.t = t
+        self:ends("block_end")
 
-    while self:peek().t ~= "block_end" do
-        if #node.items > 0 then
-            self:expect(",")
-        end
-
-        node.items[#node.items + 1] = self:expression()
+        return node
     end
-
-    self:ends("block_end")
-
-    return node
-end
-
-
-statements["break"] = function(self, node)
-    node.t = "Break"
-    self:ends("block_end")
-
-    return node
-end
-
-
-statements["continue"] = function(self, node)
-    node.t = "Continue"
-    self:ends("block_end")
-
-    return node
 end
 
 
 for _, name in ipairs { "include", "import", "from", "extends", "block",
-                        "autoescape", "with" }
+                        "autoescape", "with", "print" }
 do
     statements[name] = function(_, node)
         refuse("the tag " .. name, node.line)

@@ -27,7 +27,6 @@ local plain = text_ffi.plain
 local raise = value.raise
 local rep = string.rep
 local reset = text_ffi.reset
-local sort = table.sort
 local spend = fuel.string
 local sub = string.sub
 local text_string = text_ffi.string
@@ -289,38 +288,17 @@ local function json_key(key)
 end
 
 
-local function keys_in_order(x)
-    local keys = {}
-    local t = x.n > 0 and type(x.k[1])
-
-    burn(4 * x.n)
-
-    for i = 1, x.n do
-        keys[i] = x.k[i]
-
-        if type(keys[i]) ~= t then
-            raise("keys of two types are sorted")
-        elseif t ~= "string" and t ~= "number" then
-            unsupported("sorted keys of " .. type_name(keys[i]))
-        end
-    end
-
-    sort(keys)
-
-    return keys
-end
-
-
 -- The state of one tojson: out, its pieces, n of them; how it is written.
 local json
 
 
-local function json_elements(j, x, level)
+-- The elements or members between two brackets; keys: those of a dict, or nil.
+local function json_parts(j, x, level, open, close, keys)
     local out = j.out
 
     if x.n == 0 then
         j.n = j.n + 1
-        out[j.n] = "[]"
+        out[j.n] = open .. close
         return
     end
 
@@ -328,56 +306,29 @@ local function json_elements(j, x, level)
     local between = j.between .. line
 
     j.n = j.n + 1
-    out[j.n] = "[" .. line
+    out[j.n] = open .. line
 
     for i = 1, x.n do
-        if i > 1 then
-            j.n = j.n + 1
-            out[j.n] = between
-        end
-
-        json(j, x[i], level)
-    end
-
-    j.n = j.n + 1
-    out[j.n] = j.indent and "\n" .. rep(j.indent, level - 1) .. "]" or "]"
-end
-
-
-local function json_members(j, x, level)
-    local out = j.out
-
-    if x.n == 0 then
-        j.n = j.n + 1
-        out[j.n] = "{}"
-        return
-    end
-
-    local line = j.indent and "\n" .. rep(j.indent, level) or ""
-    local keys = j.sorted and keys_in_order(x) or x.k
-
-    j.n = j.n + 1
-    out[j.n] = "{" .. line
-    line = j.between .. line
-
-    for i = 1, x.n do
-        local key = keys[i]
-        local n = j.n
+        local n, part = j.n, x[i]
 
         if i > 1 then
             n = n + 1
-            out[n] = line
+            out[n] = between
         end
 
-        out[n + 1] = json_string(json_key(key), j.ascii)
-        out[n + 2] = j.colon
-        j.n = n + 2
+        if keys then
+            part = x.v[keys[i]]
+            out[n + 1] = json_string(json_key(keys[i]), j.ascii)
+            out[n + 2] = j.colon
+            n = n + 2
+        end
 
-        json(j, x.v[key], level)
+        j.n = n
+        json(j, part, level)
     end
 
     j.n = j.n + 1
-    out[j.n] = j.indent and "\n" .. rep(j.indent, level - 1) .. "}" or "}"
+    out[j.n] = j.indent and "\n" .. rep(j.indent, level - 1) .. close or close
 end
 
 
@@ -395,10 +346,10 @@ function json(j, x, level)
             end
 
             if kind == DICT then
-                return json_members(j, x, level + 1)
+                return json_parts(j, x, level + 1, "{", "}", x.k)
             end
 
-            return json_elements(j, x, level + 1)
+            return json_parts(j, x, level + 1, "[", "]")
         end
     end
 
@@ -432,9 +383,9 @@ function json(j, x, level)
 end
 
 
--- tojson of transformers.  only_ascii, sorted: booleans; indent: nil, a number
--- or a string; separators: nil, or two strings.
-function _M.json(x, only_ascii, indent, separators, sorted)
+-- tojson of transformers.  only_ascii: a boolean; indent: nil, a number or a
+-- string; separators: nil, or two strings.
+function _M.json(x, only_ascii, indent, separators)
     if type(indent) == "number" then
         if indent > 1000 then
             unsupported("an indent of " .. int(indent))
@@ -443,7 +394,7 @@ function _M.json(x, only_ascii, indent, separators, sorted)
         indent = rep(" ", indent)
     end
 
-    local j = { out = {}, n = 0, ascii = only_ascii, sorted = sorted,
+    local j = { out = {}, n = 0, ascii = only_ascii,
                 indent = indent, between = indent and "," or ", ",
                 colon = ": " }
 

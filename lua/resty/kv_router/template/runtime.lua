@@ -34,7 +34,6 @@ local _M = {
     burn = fuel.burn,
     call = methods.call,
     call_method = methods.call_method,
-    call_spread = methods.call_spread,
     contains = operators.contains,
     dict = operators.dict,
     enter = methods.enter,
@@ -53,24 +52,20 @@ local _M = {
     mod = operators.mod,
     mul = operators.mul,
     neg = operators.neg,
-    pos = operators.pos,
     refill = fuel.refill,
+    select = filters.select,
     sequence = operators.sequence,
     set = attributes.set,
     slice = attributes.slice,
     spend = fuel.string,
     spread = operators.spread,
+    star = methods.star,
     str = printer.str,
     sub = operators.sub,
     truth = operators.truth,
     tuple = operators.tuple,
     type = type,
 }
-
-
-function _M.select(x, wanted, attribute, name, ...)
-    return filters.select(x, wanted, attribute, name, ...)
-end
 
 
 -- Element i of n, or undefined.

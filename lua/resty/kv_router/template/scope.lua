@@ -93,15 +93,9 @@ function _S:expression(node)
 end
 
 
-function _S:target(node, param)
-    if node.t == "Tuple" then
-        for _, item in ipairs(node.items) do
-            self:target(item, param)
-        end
-    elseif node.t == "Attribute" then
+function _S:target(node)
+    if node.t == "Attribute" then
         self:load(node.of.name)
-    elseif param then
-        self:param(node.name)
     else
         self:store(node.name)
     end
@@ -208,10 +202,6 @@ end
 
 function readers.SetBlock(scope, node)
     scope:target(node.target)
-
-    if node.filter then
-        scope:expression(node.filter)
-    end
 end
 
 

@@ -26,6 +26,7 @@ local rstrip = text_ffi.rstrip
 local space_at = text_ffi.space_at
 local spend = fuel.string
 local sub = string.sub
+local unsupported = value.unsupported
 
 
 local _M = {}
@@ -296,15 +297,18 @@ function _M.split(s, separator, max)
 end
 
 
--- With each part, at most max of them, replaced.
-function _M.replace(s, part, by, max)
+-- With each part replaced.
+function _M.replace(s, part, by)
     local from, n = 0, 0
-    local out, count = {}, 0
-    local size = #part
+    local out, size = {}, #part
+
+    if part == "" then
+        unsupported("replace() of the empty string")
+    end
 
     bytes(#s)
 
-    while count < max do
+    while true do
         local at = find(s, part, from)
 
         if not at then
@@ -315,7 +319,6 @@ function _M.replace(s, part, by, max)
         out[n + 1] = sub(s, from + 1, at)
         out[n + 2] = by
         n = n + 2
-        count = count + 1
         from = at + size
     end
 
@@ -323,55 +326,10 @@ function _M.replace(s, part, by, max)
         return s
     end
 
-    spend(#s + count * (#by - size))
+    spend(#s + n / 2 * (#by - size))
     out[n + 1] = sub(s, from + 1)
 
     return concat(out)
-end
-
-
--- replace() of the empty string: by goes before each character and to the end.
-function _M.spread(s, by, max)
-    local all, n = _M.characters(s)
-    local out, m = {}, 0
-
-    spend(#s + (n + 1) * #by)
-
-    for i = 1, n + 1 do
-        if i <= max then
-            m = m + 1
-            out[m] = by
-        end
-
-        m = m + 1
-        out[m] = all[i] or ""
-    end
-
-    return concat(out, "", 1, m)
-end
-
-
--- How often a part stands in s, without overlaps.
-function _M.count(s, part)
-    if part == "" then
-        return _M.length(s) + 1
-    end
-
-    local n, from = 0, 0
-
-    bytes(#s)
-
-    while true do
-        local at = find(s, part, from)
-
-        if not at then
-            return n
-        end
-
-        burn(1)
-        n = n + 1
-        from = at + #part
-    end
 end
 
 

@@ -1,13 +1,11 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- Jinja's tests, behind "is": functions of the value and of the test's
--- arguments.  An undefined value is iterable, a sequence and callable, as
--- Jinja's class of that name is.
+-- arguments.  An undefined value is iterable and a sequence, as Jinja's class of
+-- that name is.
 
 
 local operators = require "resty.kv_router.template.operators"
-local printer = require "resty.kv_router.template.printer"
-local string_methods = require "resty.kv_router.template.string_methods"
 local value = require "resty.kv_router.template.value"
 
 local contains = operators.contains
@@ -16,21 +14,15 @@ local getmetatable = getmetatable
 local le = operators.le
 local lt = operators.lt
 local mod = operators.mod
-local raise = value.raise
-local str = printer.str
 local type = type
-local unsupported = value.unsupported
 
 
 local BIG = value.BIG
 local DICT = value.DICT
 local FLOAT = value.FLOAT
-local FUNCTION = value.FUNCTION
 local GENERATOR = value.GENERATOR
 local LIST = value.LIST
-local MACRO = value.MACRO
 local MARKUP = value.MARKUP
-local METHOD = value.METHOD
 local NONE = value.NONE
 local RANGE = value.RANGE
 local TUPLE = value.TUPLE
@@ -45,9 +37,7 @@ _M.named = _T       -- the tests by their names
 
 -- how many arguments each test takes beside its value
 _M.ARGUMENTS = {
-    eq = 1, equalto = 1, ne = 1, lt = 1, lessthan = 1, le = 1, gt = 1,
-    greaterthan = 1, ge = 1, ["in"] = 1, divisibleby = 1,
-    ["=="] = 1, ["!="] = 1, ["<"] = 1, ["<="] = 1, [">"] = 1, [">="] = 1,
+    eq = 1, equalto = 1, ne = 1, lt = 1, le = 1, gt = 1, ge = 1, ["in"] = 1,
 }
 
 
@@ -118,7 +108,6 @@ end
 local SEQUENCES = { [LIST] = true, [DICT] = true, [TUPLE] = true,
                     [RANGE] = true, [MARKUP] = true }
 local ITERABLES = { [GENERATOR] = true, [VIEW] = true }
-local CALLABLES = { [MACRO] = true, [METHOD] = true, [FUNCTION] = true }
 
 
 function _T.sequence(x)
@@ -129,16 +118,6 @@ end
 
 function _T.iterable(x)
     return _T.sequence(x) or ITERABLES[kind_of(x)] or false
-end
-
-
-function _T.callable(x)
-    return x == UNDEFINED or CALLABLES[kind_of(x)] or false
-end
-
-
-function _T.escaped(x)
-    return kind_of(x) == MARKUP
 end
 
 
@@ -166,53 +145,15 @@ _T.lt = lt
 _T.le = le
 _T["in"] = contains
 _T.equalto = _T.eq
-_T.lessthan = lt
-_T.greaterthan = _T.gt
-_T["=="], _T["!="] = _T.eq, _T.ne
-_T["<"], _T["<="], _T[">"], _T[">="] = lt, le, _T.gt, _T.ge
-
-
-local function remainder(x, y)
-    if type(x) == "string" then
-        unsupported("% of a str in a test")
-    end
-
-    return mod(x, y)
-end
 
 
 function _T.odd(x)
-    return eq(remainder(x, 2), 1)
+    return eq(mod(x, 2), 1)
 end
 
 
 function _T.even(x)
-    return eq(remainder(x, 2), 0)
-end
-
-
-function _T.divisibleby(x, y)
-    return eq(remainder(x, y), 0)
-end
-
-
-function _T.lower(x)
-    return string_methods.islower(str(x))
-end
-
-
-function _T.upper(x)
-    return string_methods.isupper(str(x))
-end
-
-
--- The test of a name with this number of arguments.
-function _M.check(name, n)
-    local wanted = _M.ARGUMENTS[name] or 0
-
-    if n ~= wanted then
-        raise("the test " .. name .. " takes " .. wanted .. " argument(s)")
-    end
+    return eq(mod(x, 2), 0)
 end
 
 
