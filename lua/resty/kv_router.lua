@@ -442,7 +442,7 @@ end
 -- Has the text of that form tokenized by one of the candidates found, and keeps
 -- its ids as the prompt.  Returns nil, or one of WHY: the request goes by load.
 -- Yields.
-local function read_text(self, r, zone, req, given, form, found)
+local function make_keys(self, r, zone, req, given, form, found)
     local job = { r = r, zone = zone, request = req, form = form, found = found,
                   random = random, engine = self.engine }
     local ok, entry, by, why, field = pcall(self.tokenizer.tokenize,
@@ -579,15 +579,16 @@ end
 --
 -- The states of a request, and the next ones:
 --
---     read    hash the prompt      list; a model that nobody serves: 404
---     list    list candidates      text, choose; full: wait; fails: again; 503
---     text    tokenize, hash       list
---     choose  ask and reserve      go; full: wait; fails: again
---     again   drop the hashes      list; the second time: 503
---     wait    for a turn to look   list; overload_status
---     go      rank, plan           the end
+--     body    read                 prompt
+--     prompt  find, hash the ids   found; a model that nobody serves: 404
+--     found   list candidates      keys, choice; full: wait; fails: again; 503
+--     keys    tokenize, hash       found
+--     choice  ask and reserve      go; full: wait; fails: again
+--     again   drop the hashes      found; the second time: 503
+--     wait    for a turn to look   found; overload_status
+--     go      rank, plan           the end; the try is balance()
 --
--- The body is read in the first state alone.  503 is for no worker at all; a
+-- CONTRIBUTING.md walks through them with one request.  503 is for no worker at all; a
 -- request that waits already waits on then, and when something fails.
 function router:access(given)
     local r = get_request()
@@ -641,7 +642,7 @@ function router:access(given)
             local before = now_us()
 
             gate:leave(place)
-            why = read_text(self, r, zone, req, given, form, found)
+            why = make_keys(self, r, zone, req, given, form, found)
             text = false
             before = now_us() - before
             started = started + before
@@ -708,7 +709,7 @@ function router:explain(given)
     found, err, none, full = candidates(r, zone)
 
     if found and form and self.tokenizer then
-        why = read_text(self, r, zone, req, given, form, found)
+        why = make_keys(self, r, zone, req, given, form, found)
         found, err, none, full = candidates(r, zone)
     end
 
