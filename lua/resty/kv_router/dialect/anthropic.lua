@@ -11,6 +11,7 @@ local check = fields.check
 local concat = table.concat
 local dict = value.dict
 local dset = value.dset
+local dset_all = value.dset_all
 local format = string.format
 local get = fields.get
 local is_dict = value.is_dict
@@ -174,11 +175,7 @@ local function schema_of(given)
         return given
     end
 
-    local made = dict()
-
-    for i = 1, given.n do
-        dset(made, given.k[i], given.v[given.k[i]])
-    end
+    local made = dset_all(dict(), given)
 
     dset(made, "type", "object")
 

@@ -55,6 +55,7 @@ local caught = value.caught
 local check = fields.check
 local dict = value.dict
 local dset = value.dset
+local dset_all = value.dset_all
 local floor = math.floor
 local format = string.format
 local get = fields.get
@@ -318,11 +319,7 @@ end
 
 -- vLLM: b over a, without those of b that are null or "auto".
 function _M.merged(a, b)
-    local made = dict()
-
-    for i = 1, a.n do
-        dset(made, a.k[i], a.v[a.k[i]])
-    end
+    local made = dset_all(dict(), a)
 
     for i = 1, b.n do
         local x = b.v[b.k[i]]

@@ -19,6 +19,7 @@ local check = fields.check
 local concat = table.concat
 local dict = value.dict
 local dset = value.dset
+local dset_all = value.dset_all
 local find = string.find
 local format = string.format
 local get = fields.get
@@ -109,6 +110,12 @@ _M.EFFORTS = EFFORTS
 
 -- ---- messages ---------------------------------------------------------------
 
+-- A content part of a text.
+function _M.part(text)
+    return object("type", "text", "text", text)
+end
+
+
 -- The content as the template gets it: "" for none, a text, or a list of
 -- parts.
 local function content_of(given, role, as_parts)
@@ -135,7 +142,7 @@ local function content_of(given, role, as_parts)
         check(part, PART, "a content part")
 
         texts[i] = part.v.text
-        parts[i] = object("type", "text", "text", part.v.text)
+        parts[i] = _M.part(part.v.text)
     end
 
     if as_parts and role ~= "tool" then
@@ -459,9 +466,7 @@ function _M.variables(o, given, effort)
         dset(made, "reasoning_effort", effort)
     end
 
-    for i = 1, given.n do
-        dset(made, given.k[i], given.v[given.k[i]])
-    end
+    dset_all(made, given)
 
     local word = o.probed.effort_kwarg
 

@@ -24,6 +24,7 @@ local is_list = value.is_list
 local list = value.list
 local lstrip = text_ffi.lstrip
 local object = value.object
+local part = chat.part
 local raise = value.raise
 local rstrip = text_ffi.rstrip
 local sub = string.sub
@@ -63,11 +64,6 @@ local EFFORTS = { minimal = "minimal", low = "low", medium = "medium",
                   high = "high", xhigh = "max", max = "max" }
 
 -- ---- messages ---------------------------------------------------------------
-
-local function part(text)
-    return object("type", "text", "text", text)
-end
-
 
 local function kind_of(block)
     local kind = anthropic.kind(block, BLOCKS)

@@ -23,6 +23,7 @@ local is_dict = value.is_dict
 local is_list = value.is_list
 local list = value.list
 local object = value.object
+local part = chat.part
 local raise = value.raise
 local type = type
 local unsupported = value.unsupported
@@ -58,11 +59,6 @@ local LABEL = "Developer instructions:\n"
 
 
 -- ---- messages ---------------------------------------------------------------
-
-local function part(text)
-    return object("type", "text", "text", text)
-end
-
 
 -- The arguments of a call as a JSON object's text: {} for what is none.
 local function arguments_of(text)

@@ -15,6 +15,7 @@ local check = fields.check
 local concat = table.concat
 local dict = value.dict
 local dset = value.dset
+local dset_all = value.dset_all
 local find = string.find
 local format = string.format
 local get = fields.get
@@ -262,11 +263,7 @@ local function ordered(given, ...)
         end
     end
 
-    for i = 1, given.n do
-        dset(made, given.k[i], given.v[given.k[i]])
-    end
-
-    return made
+    return dset_all(made, given)
 end
 
 

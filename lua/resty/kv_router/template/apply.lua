@@ -22,6 +22,7 @@ local burn = fuel.burn
 local cut = text_ffi.cut
 local dict = value.dict
 local dset = value.dset
+local dset_all = value.dset_all
 local find = string.find
 local find_in = text_ffi.find_in
 local is_dict = value.is_dict
@@ -44,17 +45,6 @@ local REASONING = { "reasoning_content", "thinking", "reasoning" }
 local _M = {}
 
 
-local function copy(d)
-    local made = dict()
-
-    for i = 1, d.n do
-        dset(made, d.k[i], d.v[d.k[i]])
-    end
-
-    return made
-end
-
-
 local function aliased(message)
     local reasoning
 
@@ -75,10 +65,7 @@ local function aliased(message)
 
     dset(made, "thinking", reasoning)
 
-    for i = 1, message.n do
-        dset(made, message.k[i], message.v[message.k[i]])
-    end
-
+    dset_all(made, message)
     dset(made, "reasoning_content", reasoning)
 
     return made
@@ -122,7 +109,7 @@ local function marked_parts(parts)
         elseif not is_dict(part) then
             unsupported("a content part that is no dict")
         elseif part.v.text ~= nil then
-            made[i] = copy(part)
+            made[i] = dset_all(dict(), part)
             dset(made[i], "text", add(part.v.text, MARK))
 
             return list(made, parts.n), part.v.text
@@ -145,7 +132,7 @@ function _M.mark(messages, source)
         raise("a template without content can't continue the final message")
     end
 
-    local made = copy(message)
+    local made = dset_all(dict(), message)
     local final = content
 
     if is_list(content) then

@@ -91,14 +91,11 @@ local function escaped_part(s)
 end
 
 
-function _M.escape(s)
+local function escape(s)
     spend(2 * #s)
 
     return by_parts(s, escaped_part)
 end
-
-
-local escape = _M.escape
 
 
 function _M.markup(s)

@@ -215,9 +215,6 @@ function repr(x, level)
 end
 
 
-_M.repr = repr
-
-
 function _M.str(x)
     local t = type(x)
 
@@ -406,9 +403,6 @@ function _M.json(x, only_ascii, indent, separators)
 
     return join(j.out, j.n)
 end
-
-
-_M.float = float
 
 
 return _M

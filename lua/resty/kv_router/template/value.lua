@@ -118,6 +118,16 @@ function _M.dset(d, key, val)
 end
 
 
+-- Sets all keys of another dict, in order.  Answers with the dict.
+function _M.dset_all(d, from)
+    for i = 1, from.n do
+        _M.dset(d, from.k[i], from.v[from.k[i]])
+    end
+
+    return d
+end
+
+
 -- A dict of these names and values, in order; a value that is nil is none.
 function _M.object(a, x, b, y, c, z, d, w)
     local made = _M.dict()
