@@ -29,12 +29,7 @@ ngx_http_kv_router_ffi_version(void)
 void *
 ngx_http_kv_router_ffi_zone(const u_char *name, size_t len)
 {
-    ngx_str_t  s;
-
-    s.data = (u_char *) name;
-    s.len = len;
-
-    return ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, &s);
+    return ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, name, len);
 }
 
 

@@ -360,7 +360,7 @@ ngx_int_t ngx_http_kv_router_touch(ngx_pool_t *pool,
     uint32_t *nout);
 
 ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
-    ngx_str_t *name);
+    const u_char *name, size_t len);
 
 /* The default of max_workers in a zone of so many bytes. */
 uint32_t ngx_http_kv_router_zone_workers(size_t size);

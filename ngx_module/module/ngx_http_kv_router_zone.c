@@ -285,7 +285,8 @@ ngx_http_kv_router_zone_cleanup(void *data)
 
 
 ngx_http_kv_router_zone_t *
-ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, ngx_str_t *name)
+ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, const u_char *name,
+    size_t len)
 {
     ngx_uint_t                       i;
     ngx_http_kv_router_zone_t      **zones;
@@ -300,8 +301,8 @@ ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, ngx_str_t *name)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->name.len == name->len
-            && ngx_strncmp(zones[i]->name.data, name->data, name->len) == 0)
+        if (zones[i]->name.len == len
+            && ngx_strncmp(zones[i]->name.data, name, len) == 0)
         {
             return zones[i];
         }

@@ -139,17 +139,14 @@ ngx_http_kv_router_probes_forget(void)
 void
 ngx_http_kv_router_ffi_probe(const u_char *name, size_t len, int automatic)
 {
-    ngx_str_t                    s;
     ngx_uint_t                   i;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_probed_t *p;
 
-    s.data = (u_char *) name;
-    s.len = len;
-
     if (ngx_http_kv_router_probing) {
 
-        zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, &s);
+        zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle,
+                                            name, len);
 
         if (zone) {
             zone->probe_auto |= automatic;

@@ -20,17 +20,18 @@ static uint8_t ngx_http_kv_router_decided_text(char *to, const u_char *text,
 void
 ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                     i;
-    ngx_str_t                    model;
-    kvr_decision_t               d;
-    kvr_hot_prompt_t             prompt;
-    const ngx_time_t            *tp;
-    kvr_hot_holder_t             holders[KVR_DECISION_OPTIONS];
-    ngx_http_kv_router_shctx_t  *sh;
+    uint32_t                         i;
+    ngx_str_t                        model;
+    kvr_decision_t                   d;
+    kvr_hot_prompt_t                 prompt;
+    const ngx_time_t                *tp;
+    kvr_hot_holder_t                 holders[KVR_DECISION_OPTIONS];
+    ngx_http_kv_router_shctx_t      *sh;
+    ngx_http_kv_router_candidate_t  *chosen;
 
     sh = ctx->zone->sh;
     tp = ngx_timeofday();
-    ctx->choice.decision = 0;
+    chosen = ctx->choice.chosen;
 
     if (!kvr_decisions_due(&sh->decisions, tp->sec)) {
         return;
@@ -52,8 +53,8 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
                                                    ctx->choice.reason.data,
                                                    ctx->choice.reason.len);
 
-    model.data = (u_char *) ctx->choice.chosen->model;
-    model.len = ctx->choice.chosen->model_len;
+    model.data = (u_char *) chosen->model;
+    model.len = chosen->model_len;
 
     if (model.len == 0) {
         model.data = (u_char *) ctx->zone->params.model;
@@ -73,8 +74,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
 
     prompt.hashes = ctx->keys.lookup.hash;
     prompt.n = ctx->keys.lookup.n;
-    prompt.overlap = ctx->choice.chosen->device
-                     - ctx->choice.chosen->predicted;
+    prompt.overlap = chosen->device - chosen->predicted;
     prompt.model = d.model;
     prompt.model_len = d.model_len;
     prompt.holders = holders;

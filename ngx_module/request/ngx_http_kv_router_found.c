@@ -486,22 +486,10 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
                    ctx->found.ncandidates - ctx->found.match.n,
                    ctx->found.match.best, rc);
 
-    switch (rc) {
-
-    case NGX_OK:
-        break;
-
-    case NGX_BUSY:
-        *err = "all workers have their max_active requests";
-        return NGX_BUSY;
-
-    case NGX_DECLINED:
-        *err = "no worker";
-        return NGX_DECLINED;
-
-    default:
-        *err = "no memory";
-        return NGX_ERROR;
+    if (rc != NGX_OK) {
+        *err = rc == NGX_BUSY ? "all workers have their max_active requests"
+               : rc == NGX_DECLINED ? "no worker" : "no memory";
+        return rc;
     }
 
     ctx->found.matched = 1;

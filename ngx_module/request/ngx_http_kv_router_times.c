@@ -127,16 +127,12 @@ ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
     const u_char *policy, size_t policy_len, const u_char *conf,
     size_t conf_len)
 {
-    ngx_str_t                   s;
     ngx_cycle_t                *cycle;
     ngx_http_kv_router_zone_t  *zone;
 
     cycle = ngx_http_kv_router_models_cycle();
 
-    s.data = (u_char *) name;
-    s.len = len;
-
-    zone = ngx_http_kv_router_find_zone(cycle, &s);
+    zone = ngx_http_kv_router_find_zone(cycle, name, len);
 
     if (zone == NULL
         || ngx_http_kv_router_policy_copy(cycle->pool, conf, conf_len,
@@ -161,7 +157,6 @@ ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
     const u_char *why, size_t why_len)
 {
     size_t                       i, n;
-    ngx_str_t                    s;
     ngx_cycle_t                 *cycle;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_shctx_t  *sh;
@@ -172,10 +167,7 @@ ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
         return;                 /* no reload: who starts nginx is told */
     }
 
-    s.data = (u_char *) name;
-    s.len = len;
-
-    zone = ngx_http_kv_router_find_zone(cycle, &s);
+    zone = ngx_http_kv_router_find_zone(cycle, name, len);
 
     if (zone == NULL || zone->sh == NULL) {
         return;

@@ -258,10 +258,11 @@ static ngx_http_kv_router_candidate_t *
 ngx_http_kv_router_cache_source(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t                         i, most, has;
-    ngx_http_kv_router_candidate_t  *c, *source;
+    ngx_http_kv_router_candidate_t  *c, *source, *chosen;
 
     source = NULL;
-    most = ctx->choice.chosen->device - ctx->choice.chosen->predicted;
+    chosen = ctx->choice.chosen;
+    most = chosen->device - chosen->predicted;
 
     for (i = 0; i < ctx->found.match.n; i++) {
 
@@ -279,8 +280,7 @@ ngx_http_kv_router_cache_source(ngx_http_kv_router_ctx_t *ctx)
 
     /* the ranks of a worker have one address */
 
-    return source && source->worker != ctx->choice.chosen->worker ? source
-                                                                  : NULL;
+    return source && source->worker != chosen->worker ? source : NULL;
 }
 
 
@@ -293,19 +293,19 @@ ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
     u_char    *p;
     uint32_t   i;
 
-    if (ctx->found.match.prompt_blocks == 0 || ctx->keys.ids.hash == NULL) {
+    if (ctx->keys.ids.n == 0) {
         v->not_found = 1;
         return NGX_OK;
     }
 
-    p = ngx_pnalloc(r->pool, ctx->found.match.prompt_blocks * 17);
+    p = ngx_pnalloc(r->pool, ctx->keys.ids.n * 17);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
     v->data = p;
 
-    for (i = 0; i < ctx->found.match.prompt_blocks; i++) {
+    for (i = 0; i < ctx->keys.ids.n; i++) {
         p = ngx_sprintf(p, "%016xL,", ctx->keys.ids.hash[i]);
     }
 

@@ -284,15 +284,12 @@ ngx_http_kv_router_reading_cleanup(void *data)
 static ngx_http_kv_router_model_t *
 ngx_http_kv_router_model_of(const u_char *name, size_t len)
 {
-    ngx_str_t                     s;
     ngx_http_kv_router_zone_t    *zone;
     ngx_http_kv_router_loaded_t  *l;
 
-    s.data = (u_char *) name;
-    s.len = len;
-
     if (ngx_http_kv_router_reading == NULL) {
-        zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle, &s);
+        zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle,
+                                            name, len);
 
         return zone ? zone->model : NULL;
     }
