@@ -236,7 +236,7 @@ close_zone(void)
 {
     uint32_t  i;
 
-    if (kvr_router_dump(&router, line, NULL) != KVR_OK) {
+    if (kvr_router_dump(&router, false, line, NULL) != KVR_OK) {
         fuzz_fail("no dump");
     }
 

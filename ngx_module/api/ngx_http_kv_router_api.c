@@ -380,16 +380,15 @@ ngx_http_kv_router_call_dump(ngx_http_kv_router_call_t *c)
     kvr_rc_t   rc;
     ngx_str_t  arg;
 
-    rc = kvr_router_dump(&c->zone->router, ngx_http_kv_router_dump_line,
-                         c->answer);
+    rc = kvr_router_dump(&c->zone->router, false,
+                         ngx_http_kv_router_dump_line, c->answer);
 
     if (rc == KVR_OK
         && ngx_http_arg(c->request, (u_char *) "estimated", 9, &arg) == NGX_OK
         && arg.len == 1 && arg.data[0] == '1')
     {
-        rc = kvr_router_dump_estimates(&c->zone->router,
-                                       ngx_http_kv_router_dump_line,
-                                       c->answer);
+        rc = kvr_router_dump(&c->zone->router, true,
+                             ngx_http_kv_router_dump_line, c->answer);
     }
 
     if (c->answer->failed) {

@@ -358,7 +358,8 @@ ngx_http_kv_router_ffi_text(void *data, const char *what, char **out,
 
     if (ngx_strcmp(what, "dump") == 0) {
 
-        rc = kvr_router_dump(&zone->router, ngx_http_kv_router_ffi_line, &t);
+        rc = kvr_router_dump(&zone->router, false,
+                             ngx_http_kv_router_ffi_line, &t);
 
         if (rc != KVR_OK) {
             free(t.data);

@@ -74,6 +74,11 @@ static const kvr_report_metric_t  kvr_report_metrics[] = {
     { NULL, 0, 0 }
 };
 
+static const kvr_report_load_t  kvr_report_unknown = {
+    .waiting = -1, .running = -1, .usage = -1, .capacity = -1, .started = -1
+};
+
+
 /* ---- the record --------------------------------------------------------- */
 
 static uint32_t
@@ -149,11 +154,7 @@ kvr_report_read(const kvr_report_t *r, uint32_t generation, uint64_t now_ms,
 {
     uint64_t  at, age;
 
-    load->waiting = -1;
-    load->running = -1;
-    load->usage = -1;
-    load->capacity = -1;
-    load->started = -1;
+    *load = kvr_report_unknown;
 
     at = __atomic_load_n(&r->at_ms, __ATOMIC_ACQUIRE);
     age = now_ms > at ? now_ms - at : 0;
@@ -399,11 +400,7 @@ kvr_report_parse(const char *text, size_t len, kvr_report_load_t *ranks,
     const kvr_report_metric_t  *m;
 
     for (i = 0; i < nranks; i++) {
-        ranks[i].waiting = -1;
-        ranks[i].running = -1;
-        ranks[i].usage = -1;
-        ranks[i].capacity = -1;
-        ranks[i].started = -1;
+        ranks[i] = kvr_report_unknown;
     }
 
     found = 0;

@@ -74,8 +74,6 @@ typedef struct {
 } kvr_dump_lines_t;
 
 
-static kvr_rc_t kvr_dump_all(kvr_router_t *r, bool estimates,
-    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 static kvr_rc_t kvr_dump_line(void *data, const kvr_event_t *ev);
 static void kvr_dump_free(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
@@ -101,23 +99,7 @@ static void kvr_dump_free_runs(kvr_dump_t *d);
 
 
 kvr_rc_t
-kvr_router_dump(kvr_router_t *r,
-    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
-{
-    return kvr_dump_all(r, false, put, data);
-}
-
-
-kvr_rc_t
-kvr_router_dump_estimates(kvr_router_t *r,
-    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
-{
-    return kvr_dump_all(r, true, put, data);
-}
-
-
-static kvr_rc_t
-kvr_dump_all(kvr_router_t *r, bool estimates,
+kvr_router_dump(kvr_router_t *r, bool estimates,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data)
 {
     uint32_t          i;

@@ -595,16 +595,11 @@ const char *kvr_estimate_why_name(uint32_t why);
  * dumped, about half a second for a million blocks, it is not written.  For
  * people, not for the hot path.  When put() returns anything but KVR_OK, the
  * dump stops and returns the same.
+ *
+ * estimates: instead, in the same way, what workers without events are taken
+ * to have (kvr_estimated.h).  The handles are the router's own then.
  */
-kvr_rc_t kvr_router_dump(kvr_router_t *k,
-    kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
-
-/*
- * Dumps in the same way what workers without events are taken to have
- * (kvr_estimated.h), which kvr_router_dump() leaves out.  The handles are the
- * router's own.
- */
-kvr_rc_t kvr_router_dump_estimates(kvr_router_t *k,
+kvr_rc_t kvr_router_dump(kvr_router_t *k, bool estimates,
     kvr_rc_t (*put)(void *data, const char *line, size_t len), void *data);
 
 /*

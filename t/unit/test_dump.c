@@ -122,7 +122,7 @@ test_dump(void)
                                 &detail);
     }
 
-    ok(kvr_router_dump(&from, line, NULL) == KVR_OK && dumped_len,
+    ok(kvr_router_dump(&from, false, line, NULL) == KVR_OK && dumped_len,
        "an index with holes, tiers and aliases is dumped: %zu bytes",
        dumped_len);
 

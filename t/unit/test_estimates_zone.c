@@ -125,10 +125,10 @@ answers_are_estimated(void)
     is_u64(has(ha, 0), 10, "each of them what it answered");
 
     lines = 0;
-    (void) kvr_router_dump(&es, count_line, &lines);
+    (void) kvr_router_dump(&es, false, count_line, &lines);
     is_u64(lines, 0, "a dump has none of it");
 
-    (void) kvr_router_dump_estimates(&es, count_line, &lines);
+    (void) kvr_router_dump(&es, true, count_line, &lines);
     ok(lines == 2 || lines == 22,
        "unless it is asked for estimates: a line a chain, or a block");
 

@@ -370,7 +370,7 @@ test_answers(void)
     }
 
     for (z = 0; z < ZONES; z++) {
-        (void) kvr_router_dump(&zones[z], collect, &z);
+        (void) kvr_router_dump(&zones[z], false, collect, &z);
         qsort(records[z], nrecords[z], sizeof(record_t), record_cmp);
 
         ok(nrecords[z] && nrecords[z] == nrecords[0]
@@ -422,7 +422,7 @@ test_answers(void)
             (void) put(&copy, w);
         }
 
-        ok(kvr_router_dump(&zones[z], replay, &copy) == KVR_OK
+        ok(kvr_router_dump(&zones[z], false, replay, &copy) == KVR_OK
            && differences(&zones[0], &copy) == 0,
            "a dump of %u shards makes the same index in %u", counts[z],
            counts[ZONES - 1 - z]);

@@ -38,7 +38,7 @@ test_swap(void)
        "a snapshot of a worker that nothing is known of is built");
 
     lines = 0;
-    (void) kvr_router_dump(&router, count_line, &lines);
+    (void) kvr_router_dump(&router, false, count_line, &lines);
     ok(holds("a", &none) && held("a") == 0 && lines == 0,
        "lookup, count and dump see nothing of it");
 

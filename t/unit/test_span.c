@@ -419,7 +419,7 @@ test_dump(const kind_t *of)
 
     zone_open(of, 8 << 20);
     put("a");
-    rc = kvr_router_dump(&from, replay, &router);
+    rc = kvr_router_dump(&from, false, replay, &router);
     ok(rc == KVR_OK && has("a", row(1, 16), 16, 8, 8) && pairs() == 12,
        "%s: a dump of spans gives the same answers", kind->name);
 

@@ -125,7 +125,8 @@ dumper(void)
     }
 
     stopped = false;
-    told->result = (uint64_t) kvr_router_dump(&router, stop_here, &stopped);
+    told->result = (uint64_t) kvr_router_dump(&router, false, stop_here,
+                                              &stopped);
     _exit(0);
 }
 
