@@ -608,7 +608,7 @@ install: all
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
 	install -D -m 644 relay/README.md \
 	    "$(DESTDIR)$(DOC_DIR)/relay/README.md"
-	install -m 644 README.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
+	install -m 644 README.md CONTRIBUTING.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md \
 	    docs/openapi.json
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs/images" docs/images/*
