@@ -89,6 +89,10 @@ typedef enum {
  *
  *     KVR_FORM_…
  *     name      "chat", …
+ *               unknown: a path of which nothing is known
+ *               generate: vLLM's own API; sglang_generate: SGLang's
+ *               no_prompt: none is looked for: embeddings, rerank, audio, …
+ *               no_load: nothing is inferred: tokenize, count_tokens, …; GET
  *     text      the field that can have texts; NULL: there is none
  *     plain     the field has a text or a list of texts: no messages
  *     render    the path of its renderer; "": there is none
@@ -100,40 +104,23 @@ typedef enum {
  * its text is not plain, the dialects of engines (see above).
  */
 #define KVR_FORM_ROWS(row)                                                    \
-    /* a path of which nothing is known */                                    \
     row(UNKNOWN, "unknown", NULL, false, "", NULL, 0, 0)                      \
-                                                                              \
-    /* /v1/completions */                                                     \
     row(COMPLETIONS, "completions", "prompt", true,                           \
         "/v1/completions/render", "\"prompt\":\"Hello\"",                     \
         KVR_RUNG_TEXT, KVR_ANY)                                               \
-                                                                              \
-    /* /v1/chat/completions */                                                \
     row(CHAT, "chat", "messages", false,                                      \
         "/v1/chat/completions/render", KVR_PROBE_CHAT,                        \
         KVR_RUNG_CHAT, KVR_ANY)                                               \
-                                                                              \
-    /* /v1/messages, Anthropic's API */                                       \
     row(MESSAGES, "messages", "messages", false,                              \
         "/v1/messages/render", "\"max_tokens\":1," KVR_PROBE_CHAT,            \
         0, KVR_VLLM)                                                          \
-                                                                              \
-    /* /v1/responses */                                                       \
     row(RESPONSES, "responses", "input", false,                               \
         "/v1/responses/render", "\"input\":\"Hello\"",                        \
         0, KVR_VLLM | KVR_SGLANG)                                             \
-                                                                              \
-    /* /inference/v1/generate of vLLM */                                      \
     row(GENERATE, "generate", NULL, false, "", NULL, 0, KVR_VLLM)             \
-                                                                              \
-    /* /generate of SGLang */                                                 \
     row(SGLANG_GENERATE, "sglang_generate", "text", true, "", NULL,           \
         KVR_RUNG_TEXT, KVR_SGLANG)                                            \
-                                                                              \
-    /* no prompt is looked for: embeddings, rerank, audio, … */               \
     row(NO_PROMPT, "no_prompt", NULL, false, "", NULL, 0, 0)                  \
-                                                                              \
-    /* nothing is inferred: tokenize, count_tokens, …; GET */                 \
     row(NO_LOAD, "no_load", NULL, false, "", NULL, 0, 0)
 
 #define KVR_PROBE_CHAT                                                        \
