@@ -198,7 +198,7 @@ kvr_dump_shard(kvr_dump_t *d)
     rc = kvr_dump_collect(d);
 
     if (rc == KVR_OK && d->only != UINT32_MAX) {
-        rc = kvr_dump_classes(d->shard, d->only, d->put, d->data);
+        rc = kvr_dump_classes(d->shard, d->only, KVR_CLASS, d->put, d->data);
     }
 
     for (i = 0; rc == KVR_OK && i < d->nentries; /* void */ ) {
@@ -214,7 +214,7 @@ kvr_dump_shard(kvr_dump_t *d)
     }
 
     if (rc == KVR_OK && d->only != UINT32_MAX) {
-        rc = kvr_dump_bits(d->shard, d->only, d->put, d->data);
+        rc = kvr_dump_classes(d->shard, d->only, KVR_BITS, d->put, d->data);
     }
 
     kvr_shard_unlock(d->shard);

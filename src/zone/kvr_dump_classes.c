@@ -24,33 +24,13 @@ typedef struct {
 } kvr_dump_classes_t;
 
 
-static kvr_rc_t kvr_dump_each_class(kvr_shard_t *k, uint32_t worker,
-    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data,
-    kvr_event_kind_t kind);
 static void kvr_dump_bit(void *data, const kvr_index_handle_t *h);
 static void kvr_dump_put(kvr_dump_classes_t *d);
 
 
 kvr_rc_t
-kvr_dump_classes(kvr_shard_t *k, uint32_t worker,
+kvr_dump_classes(kvr_shard_t *k, uint32_t worker, kvr_event_kind_t kind,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data)
-{
-    return kvr_dump_each_class(k, worker, put, data, KVR_CLASS);
-}
-
-
-kvr_rc_t
-kvr_dump_bits(kvr_shard_t *k, uint32_t worker,
-    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data)
-{
-    return kvr_dump_each_class(k, worker, put, data, KVR_BITS);
-}
-
-
-static kvr_rc_t
-kvr_dump_each_class(kvr_shard_t *k, uint32_t worker,
-    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data,
-    kvr_event_kind_t kind)
 {
     uint32_t             h, i, n;
     kvr_class_t          classes[KVR_CLASSES_MAX];

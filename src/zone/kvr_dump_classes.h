@@ -14,15 +14,14 @@
 
 
 /*
- * Calls put() with events, as kvr_router_dump_events() does.  The first one
- * describes the classes of each of the worker's holders.  The second one tells
+ * Calls put() with events, as kvr_router_dump_events() does.  KVR_CLASS: they
+ * describe the classes of each of the worker's holders.  KVR_BITS: they tell
  * which blocks the classes hold, of those that the holder has in device: when
  * the holder stores another block again, its publisher tells.  The caller has
  * the shard's lock, and the log is empty.
  */
 kvr_rc_t kvr_dump_classes(kvr_shard_t *k, uint32_t worker,
-    kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
-kvr_rc_t kvr_dump_bits(kvr_shard_t *k, uint32_t worker,
+    kvr_event_kind_t kind,
     kvr_rc_t (*put)(void *data, const kvr_event_t *ev), void *data);
 
 
