@@ -76,7 +76,8 @@ local mt = { __index = router }
 local SETTINGS = {
     policy = { default = "kv_cost" },
     policy_conf = {},
-    tokenizer = { type = "string", default = "auto" },
+    tokenizer = { type = "string", default = "auto",
+                  words = { "auto", "local", "render", "remote", "none" } },
     tokenizer_timeout = { type = "number", min = 0.001, max = 3600 },
     tokenizer_cache = { type = "number", default = 32 * 2^20,
                         max = 2^32 },
@@ -139,20 +140,9 @@ local random
 
 -- ---- making -----------------------------------------------------------------
 
-local function no_tokenizer(name)
-    return '"tokenizer" must be "auto", "local", "render", "remote" or "none", '
-           .. 'not "' .. name .. '"'
-end
-
-
 -- What makes token ids of texts.  Returns nil and what is wrong.
 local function new_tokenizer(zone_name, conf)
     local setting = conf.tokenizer
-
-    if not tokenizer.SETTINGS[setting] then
-        return nil, no_tokenizer(setting)
-    end
-
     local found = (setting == "auto" or setting == "local")
                   and model.new(zone_name) or nil
 
@@ -167,6 +157,14 @@ local function new_tokenizer(zone_name, conf)
 
     return tokenizer.new(setting, conf.tokenizer_timeout, conf.tokenizer_cache,
                          found)
+end
+
+
+local function check_name(zone_name, what)
+    if type(zone_name) ~= "string" then
+        error("bad argument #1 to '" .. what .. "' (string expected, got "
+              .. type(zone_name) .. ")", 3)
+    end
 end
 
 
@@ -205,10 +203,7 @@ end
 --     pin                true: the header x-kv-worker of a request names the
 --                        workers that it may go to, joined by commas (false)
 function _M.new(zone_name, opts)
-    if type(zone_name) ~= "string" then
-        error("bad argument #1 to 'new' (string expected, got "
-              .. type(zone_name) .. ")", 2)
-    end
+    check_name(zone_name, "new")
 
     local missing = engines.no_zone(zone_name)
 
@@ -254,10 +249,7 @@ end
 
 -- The index of the zone of that name: resty.kv_router.index.
 function _M.index(zone_name)
-    if type(zone_name) ~= "string" then
-        error("bad argument #1 to 'index' (string expected, got "
-              .. type(zone_name) .. ")", 2)
-    end
+    check_name(zone_name, "index")
 
     return index.new(zone_name)
 end

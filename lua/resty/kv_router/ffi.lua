@@ -398,6 +398,31 @@ local function failure(rc)
 end
 
 
+-- What a call that can fail returns: true; or nil and a sentence.
+local function result(rc)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    return true
+end
+
+
+-- The same of a call that has made a text, which is returned and freed.
+local function text_of(rc)
+    if rc ~= OK then
+        return nil, failure(rc)
+    end
+
+    local text = ffi_string(text_out[0], len_out[0])
+
+    C.ngx_http_kv_router_ffi_free(text_out[0])
+    text_out[0] = nil
+
+    return text
+end
+
+
 local function len_of(s)
     return s and #s or 0
 end
@@ -405,12 +430,23 @@ end
 
 -- ---- zone and clock ---------------------------------------------------------
 
+local function version()
+    return C.ngx_http_kv_router_ffi_version()
+end
+
+
+-- Is the module there, and of the version of this library?
+function _M.loaded()
+    local ok, found = pcall(version)
+
+    return ok and found == VERSION
+end
+
+
 -- The zone of that name; raises an error when there is none: that is a mistake
 -- in the configuration, to be seen at once.
 function _M.zone(name)
-    local ok, found = pcall(function()
-        return C.ngx_http_kv_router_ffi_version()
-    end)
+    local ok, found = pcall(version)
 
     if not ok then
         error("ngx_http_kv_router_module is not loaded", 0)
@@ -541,47 +577,27 @@ end
 -- Candidate i (from 0) prefills for the one that was reserved.  nil, err: it is
 -- not to be asked.
 function _M.prefill(r, zone, i)
-    local rc = C.ngx_http_kv_router_ffi_prefill(r, zone, i, err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_prefill(r, zone, i, err_out))
 end
 
 
 -- How that went: one of FAILED, or nil: it has answered.
 function _M.prefill_ended(r, zone, how)
-    local rc = C.ngx_http_kv_router_ffi_prefill_ended(r, zone,
-                                                      how or FAILURES,
-                                                      err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_prefill_ended(r, zone,
+                                                         how or FAILURES,
+                                                         err_out))
 end
 
 
 -- Nobody prefills for the one that was reserved: it does so itself.
 function _M.prefill_failed(r, zone)
-    local rc = C.ngx_http_kv_router_ffi_prefill_failed(r, zone, err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_prefill_failed(r, zone, err_out))
 end
 
 
 -- The request is only to be explained: nothing is counted of it.
 function _M.dry(r, zone)
-    local rc = C.ngx_http_kv_router_ffi_dry(r, zone, err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_dry(r, zone, err_out))
 end
 
 
@@ -604,18 +620,8 @@ function _M.explain(r, zone, policy, why, reason, order, n, prefill, costs)
     c.nprefill = prefill and #prefill or 0
     c.costs = costs
 
-    local rc = C.ngx_http_kv_router_ffi_explain(r, zone, c, text_out, len_out,
-                                                err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    local text = ffi_string(text_out[0], len_out[0])
-
-    C.ngx_http_kv_router_ffi_free(text_out[0])
-    text_out[0] = nil
-
-    return text
+    return text_of(C.ngx_http_kv_router_ffi_explain(r, zone, c, text_out,
+                                                    len_out, err_out))
 end
 
 
@@ -706,14 +712,9 @@ function _M.store(zone, worker, rank, tier, parent, handles, locals, n)
         up = u64_in
     end
 
-    local rc = C.ngx_http_kv_router_ffi_store(zone, worker, #worker, rank,
-                                              tier, up, handles, locals, n,
-                                              err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_store(zone, worker, #worker, rank,
+                                                 tier, up, handles, locals, n,
+                                                 err_out))
 end
 
 
@@ -733,41 +734,21 @@ end
 
 
 function _M.clear(zone, worker, rank)
-    local rc = C.ngx_http_kv_router_ffi_clear(zone, worker, #worker, rank,
-                                              err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_clear(zone, worker, #worker, rank,
+                                                 err_out))
 end
 
 
 function _M.remove_worker(zone, worker)
-    local rc = C.ngx_http_kv_router_ffi_remove_worker(zone, worker, #worker,
-                                                      err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_ffi_remove_worker(zone, worker, #worker,
+                                                         err_out))
 end
 
 
 -- what: "stats", "workers" or "dump".
 function _M.text(zone, what)
-    local rc = C.ngx_http_kv_router_ffi_text(zone, what, text_out, len_out,
-                                             err_out)
-    if rc ~= OK then
-        return nil, failure(rc)
-    end
-
-    local text = ffi_string(text_out[0], len_out[0])
-
-    C.ngx_http_kv_router_ffi_free(text_out[0])
-    text_out[0] = nil
-
-    return text
+    return text_of(C.ngx_http_kv_router_ffi_text(zone, what, text_out, len_out,
+                                                 err_out))
 end
 
 

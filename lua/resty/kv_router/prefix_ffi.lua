@@ -127,6 +127,16 @@ local function failure()
 end
 
 
+-- What a call that can fail returns: found; or nil and a sentence.
+local function result(rc, found)
+    if rc ~= OK then
+        return nil, failure()
+    end
+
+    return found
+end
+
+
 local function key_of(units, n, extra)
     key_in.units_data = units
     key_in.units = n
@@ -190,14 +200,9 @@ end
 -- Returns a node; values: a uint32_t array of n, or nil.
 function _M.match(zone, units, n, extra, values)
     local node = new_node()
-    local rc = C.ngx_http_kv_router_prefix_ffi_match(zone,
-                                                     key_of(units, n, extra),
-                                                     node, values, err_out)
-    if rc ~= OK then
-        return nil, failure()
-    end
 
-    return node
+    return result(C.ngx_http_kv_router_prefix_ffi_match(
+        zone, key_of(units, n, extra), node, values, err_out), node)
 end
 
 
@@ -236,21 +241,14 @@ end
 function _M.lock(zone, node)
     local lock = new_lock()
 
-    if C.ngx_http_kv_router_prefix_ffi_lock(zone, node, lock, err_out) ~= OK
-    then
-        return nil, failure()
-    end
-
-    return lock
+    return result(C.ngx_http_kv_router_prefix_ffi_lock(zone, node, lock,
+                                                       err_out), lock)
 end
 
 
 function _M.unlock(zone, lock)
-    if C.ngx_http_kv_router_prefix_ffi_unlock(zone, lock, err_out) ~= OK then
-        return nil, failure()
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_prefix_ffi_unlock(zone, lock, err_out),
+                  true)
 end
 
 
@@ -281,27 +279,16 @@ end
 function _M.values(zone)
     local rc = C.ngx_http_kv_router_prefix_ffi_values(zone, freed_out,
                                                       err_out)
-    local all = freed()
 
-    if rc ~= OK then
-        return nil, failure()
-    end
-
-    return all
+    return result(rc, freed())
 end
 
 
 -- ---- entries ----------------------------------------------------------------
 
 function _M.put(zone, units, n, extra, value)
-    local rc = C.ngx_http_kv_router_prefix_ffi_put(zone,
-                                                   key_of(units, n, extra),
-                                                   value, #value, err_out)
-    if rc ~= OK then
-        return nil, failure()
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_prefix_ffi_put(
+        zone, key_of(units, n, extra), value, #value, err_out), true)
 end
 
 
@@ -352,20 +339,12 @@ function _M.delete(zone, units, n, extra)
         return false
     end
 
-    if rc ~= OK then
-        return nil, failure()
-    end
-
-    return true
+    return result(rc, true)
 end
 
 
 function _M.clear(zone)
-    if C.ngx_http_kv_router_prefix_ffi_clear(zone, err_out) ~= OK then
-        return nil, failure()
-    end
-
-    return true
+    return result(C.ngx_http_kv_router_prefix_ffi_clear(zone, err_out), true)
 end
 
 

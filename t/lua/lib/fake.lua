@@ -126,6 +126,7 @@ package.loaded["ngx.semaphore"] = {
 -- name without ngx_http_kv_router_ffi_ -> function; tests put theirs here
 _M.c = {
     now_us = function() return _M.time * 1e6 end,
+    model = function() end,
     parameter = function() return 0 end,
     version = function() return require("resty.kv_router.ffi").VERSION end,
     read_body = function()

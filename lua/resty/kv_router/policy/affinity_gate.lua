@@ -32,8 +32,8 @@
 --                           default is of Qwen3-32B on two H100
 
 
-local checked = require "resty.kv_router.request.conf".check
 local discounts = require "resty.kv_router.request.discounts"
+local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
@@ -41,7 +41,6 @@ local huge = math.huge
 local listed = order.listed
 local lowest = order.lowest
 local min = math.min
-local setmetatable = setmetatable
 
 
 local _M = { name = "affinity_gate" }
@@ -59,14 +58,7 @@ local FULL = 4194304         -- tokens; above, all loads are alike
 local OUT = 2^40             -- tokens; what a worker that is not in costs more
 
 
-function _M.new(conf)
-    local complete, err = checked(conf, SETTINGS)
-    if not complete then
-        return nil, err
-    end
-
-    return setmetatable({ conf = complete }, mt)
-end
+_M.new = maker(SETTINGS, mt)
 
 
 -- Writes the load of each candidate, and OUT more for those that are not near.

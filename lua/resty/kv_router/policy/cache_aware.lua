@@ -23,7 +23,7 @@
 --     balance_rel_threshold  1.5
 
 
-local checked = require "resty.kv_router.request.conf".check
+local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 local least_loaded = require "resty.kv_router.policy.least_loaded"
 
@@ -32,7 +32,6 @@ local huge = math.huge
 local lowest = order.lowest
 local max = math.max
 local min = math.min
-local setmetatable = setmetatable
 
 
 local _M = { name = "cache_aware" }
@@ -50,14 +49,7 @@ local REQUESTS = 2^20        -- more than any worker has
 local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
 
-function _M.new(conf)
-    local complete, err = checked(conf, SETTINGS)
-    if not complete then
-        return nil, err
-    end
-
-    return setmetatable({ conf = complete }, mt)
-end
+_M.new = maker(SETTINGS, mt)
 
 
 local function uneven(conf, candidates)

@@ -56,7 +56,8 @@ local PORT = { type = "number", min = 1, max = 65535, integer = true,
                default = 8998 }
 
 local SETTINGS = {
-    protocol = { type = "string", default = "vllm" },
+    protocol = { type = "string", default = "vllm",
+                 words = { "vllm", "sglang", "sidecar" } },
     local_prefill = { type = "number", default = 512 },
     decode = { default = "kv_cost" },
     decode_conf = {},
@@ -67,8 +68,6 @@ local SETTINGS = {
     bootstrap_port = PORT,
     bootstrap_ports = { type = "table", default = {} },
 }
-
-local PROTOCOLS = { vllm = true, sglang = true, sidecar = true }
 
 local MAX_TRIES = 2          -- prefill workers
 local HEADER = "x-prefiller-host-port"
@@ -94,11 +93,6 @@ function _M.new(conf)
     local complete, err = checked(conf, SETTINGS)
     if not complete then
         return nil, err
-    end
-
-    if not PROTOCOLS[complete.protocol] then
-        return nil, '"protocol" must be "vllm", "sglang" or "sidecar", not "'
-                    .. complete.protocol .. '"'
     end
 
     for worker, port in pairs(complete.bootstrap_ports) do

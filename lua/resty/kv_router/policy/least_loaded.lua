@@ -6,25 +6,17 @@
 -- policy fails.  No settings.
 
 
-local checked = require "resty.kv_router.request.conf".check
+local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 
 local load_of = order.load
-local setmetatable = setmetatable
 
 
 local _M = { name = "least_loaded" }
 local mt = { __index = _M }
 
 
-function _M.new(conf)
-    local ok, err = checked(conf, {})
-    if not ok then
-        return nil, err
-    end
-
-    return setmetatable({}, mt)
-end
+_M.new = maker({}, mt)
 
 
 -- Requests for a weight of 1, and behind the point what decides among equals.

@@ -19,8 +19,8 @@
 -- heeded.  No settings.
 
 
-local checked = require "resty.kv_router.request.conf".check
 local discounts = require "resty.kv_router.request.discounts"
+local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
@@ -28,7 +28,6 @@ local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
-local setmetatable = setmetatable
 
 
 local _M = { name = "lmetric" }
@@ -38,14 +37,7 @@ local mt = { __index = _M }
 local REQUESTS = 2^20        -- more than any worker has
 
 
-function _M.new(conf)
-    local ok, err = checked(conf, {})
-    if not ok then
-        return nil, err
-    end
-
-    return setmetatable({}, mt)
-end
+_M.new = maker({}, mt)
 
 
 -- Writes the cost of each candidate, in tokens times requests.  What is behind

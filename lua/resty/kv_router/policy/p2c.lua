@@ -5,12 +5,11 @@
 -- go to the same least loaded worker.  Knows nothing of caches.  No settings.
 
 
-local checked = require "resty.kv_router.request.conf".check
 local ffi = require "ffi"
 local load_of = require "resty.kv_router.request.order".load
+local maker = require "resty.kv_router.request.conf".maker
 
 local floor = math.floor
-local setmetatable = setmetatable
 
 
 local _M = { name = "p2c" }
@@ -20,14 +19,7 @@ local mt = { __index = _M }
 local pair = ffi.new("uint32_t[?]", 2)
 
 
-function _M.new(conf)
-    local ok, err = checked(conf, {})
-    if not ok then
-        return nil, err
-    end
-
-    return setmetatable({}, mt)
-end
+_M.new = maker({}, mt)
 
 
 function _M:pick(ctx)

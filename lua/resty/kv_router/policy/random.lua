@@ -4,23 +4,14 @@
 -- baseline that others are held against.  No settings.
 
 
-local checked = require "resty.kv_router.request.conf".check
-
-local setmetatable = setmetatable
+local maker = require "resty.kv_router.request.conf".maker
 
 
 local _M = { name = "random" }
 local mt = { __index = _M }
 
 
-function _M.new(conf)
-    local ok, err = checked(conf, {})
-    if not ok then
-        return nil, err
-    end
-
-    return setmetatable({}, mt)
-end
+_M.new = maker({}, mt)
 
 
 function _M:pick(ctx)

@@ -52,7 +52,8 @@ local mt = { __index = _M }
 
 local SETTINGS = {
     scorers = { type = "table", default = {} },
-    picker = { type = "string", default = "max" },
+    picker = { type = "string", default = "max",
+               words = { "max", "weighted", "random" } },
     header = { type = "string", default = "x-session-id" },
     field = { type = "string", default = "session_id" },
     ttl = { type = "number", default = 600, min = 1 },
@@ -69,8 +70,6 @@ local SCORERS = {
     session = { type = "number", default = 0 },
 }
 
-local PICKERS = { max = true, weighted = true, random = true }
-
 local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 
 
@@ -85,11 +84,6 @@ function _M.new(conf)
     scorers, err = checked(complete.scorers, SCORERS)
     if not scorers then
         return nil, '"scorers": ' .. err
-    end
-
-    if not PICKERS[complete.picker] then
-        return nil, '"picker" must be "max", "weighted" or "random", not "'
-                    .. complete.picker .. '"'
     end
 
     if scorers.session > 0 then

@@ -7,6 +7,7 @@ local among = require "resty.kv_router.request.suggest".among
 local concat = table.concat
 local ipairs = ipairs
 local pairs = pairs
+local setmetatable = setmetatable
 local tostring = tostring
 local type = type
 
@@ -16,6 +17,14 @@ local _M = {}
 
 -- Bound of every number, so that no formula of them overflows.
 local HUGE = 1e9
+
+
+-- "a", "b" or "c"
+local function listed(words)
+    local n = #words
+
+    return '"' .. concat(words, '", "', 1, n - 1) .. '" or "' .. words[n] .. '"'
+end
 
 
 local function is_one(given, words)
@@ -37,9 +46,8 @@ local function value(name, given, spec)
     end
 
     if spec.words and not is_one(given, spec.words) then
-        return nil, '"' .. name .. '" must be "'
-                    .. concat(spec.words, '" or "') .. '", not "' .. given
-                    .. '"'
+        return nil, '"' .. name .. '" must be ' .. listed(spec.words)
+                    .. ', not "' .. given .. '"'
     end
 
     if spec.type ~= "number" then
@@ -118,6 +126,20 @@ function _M.check(given, specs, base)
     end
 
     return conf
+end
+
+
+-- The function new() of a policy that keeps nothing but its settings: self.conf,
+-- those of specs.
+function _M.maker(specs, mt)
+    return function(given)
+        local conf, err = _M.check(given, specs)
+        if not conf then
+            return nil, err
+        end
+
+        return setmetatable({ conf = conf }, mt)
+    end
 end
 
 

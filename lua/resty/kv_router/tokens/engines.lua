@@ -15,7 +15,6 @@ local ffi_string = ffi.string
 local find = string.find
 local gmatch = string.gmatch
 local lower = string.lower
-local pcall = pcall
 
 
 ffi.cdef [[
@@ -63,11 +62,6 @@ local engine_out = ffi_new("ngx_http_kv_router_engine_t")
 local form_out = ffi_new("ngx_http_kv_router_form_t")
 local digest_out = ffi_new("uint64_t[2]")
 local counters = {}          -- name -> id
-
-
-local function version()
-    return C.ngx_http_kv_router_ffi_version()
-end
 
 
 -- Where token ids came from: NGX_HTTP_KV_ROUTER_BY_... of the header.
@@ -120,9 +114,7 @@ end
 -- the processes are, or after.  Does nothing when the module is another version
 -- or not there: who uses the zone will be told.
 function _M.probe(name, automatic)
-    local ok, found = pcall(version)
-
-    if ok and found == lib.VERSION then
+    if lib.loaded() then
         C.ngx_http_kv_router_ffi_probe(name, #name, automatic and 1 or 0)
     end
 end
@@ -132,13 +124,11 @@ end
 -- being read, or was the last one, has none; or nil.  Nil also when the module
 -- is another version or not there.
 function _M.no_zone(name)
-    local ok, found = pcall(version)
-    local size = 1024
-
-    if not ok or found ~= lib.VERSION then
+    if not lib.loaded() then
         return nil
     end
 
+    local size = 1024
     local names = ffi_new("char[?]", size)
 
     if C.ngx_http_kv_router_ffi_defined(name, #name, names, size) ~= 0 then

@@ -308,6 +308,25 @@ local function build(self)
 end
 
 
+-- What a router has of a model; and was it built: C has not refused it.
+local function make(m, name)
+    local self = setmetatable({ m = m, name = name, engine = lib.engine(m),
+                                dialects = {} }, mt)
+
+    self.refused = lib.refused(m)
+
+    if self.refused then
+        return self, false
+    end
+
+    local ok, err = pcall(build, self)
+
+    self.refused = not ok and "internal error: " .. tostring(err) or err
+
+    return self, true
+end
+
+
 -- The model of the zone of that name, or nil: there is none.  A model that is
 -- refused has the field refused, a sentence, and tokenizes nothing.  To be
 -- called when a router is made.
@@ -318,28 +337,17 @@ function _M.new(name)
         return nil
     end
 
-    local self = setmetatable({ m = m, name = name, engine = lib.engine(m),
-                                dialects = {} }, mt)
+    local self, built = make(m, name)
 
-    self.refused = lib.refused(m)
-
-    if self.refused then
-        return self
-    end
-
-    local ok, err = pcall(build, self)
-
-    if not ok then
-        err = "internal error: " .. tostring(err)
-    end
-
-    if err then
-        self.refused = err
+    if built and self.refused then
         ngx_log(WARN, 'kv_router: the model of zone "', name, '" is refused: ',
-                err, "; engines are asked for the token ids of its texts")
+                self.refused, "; engines are asked for the token ids of its "
+                              .. "texts")
     end
 
-    lib.state(name, err or "")
+    if built then
+        lib.state(name, self.refused or "")
+    end
 
     return self
 end
@@ -354,18 +362,7 @@ function _M.load(dir, engine)
         return nil, err
     end
 
-    local self = setmetatable({ m = m, name = dir, engine = lib.engine(m),
-                                dialects = {} }, mt)
-    local ok
-
-    self.refused = lib.refused(m)
-
-    if not self.refused then
-        ok, err = pcall(build, self)
-        self.refused = not ok and "internal error: " .. tostring(err) or err
-    end
-
-    return self
+    return (make(m, dir))
 end
 
 

@@ -17,7 +17,6 @@ local ffi_new = ffi.new
 local ffi_string = ffi.string
 local max = math.max
 local ngx_now = ngx.now
-local pcall = pcall
 local require = require
 local tonumber = tonumber
 
@@ -90,19 +89,13 @@ local text_out = ffi_new("kvr_text_t *[1]")
 
 -- ---- models -----------------------------------------------------------------
 
-local function find(name)
-    if C.ngx_http_kv_router_ffi_version() == lib.VERSION then
-        return C.ngx_http_kv_router_ffi_model(name, #name)
-    end
-end
-
-
 -- The model of the zone of that name, or nil; also nil when the module is
 -- another version, or not there: who uses the zone will be told.
 function _M.find(name)
-    local ok, model = pcall(find, name)
+    local model = lib.loaded()
+                  and C.ngx_http_kv_router_ffi_model(name, #name)
 
-    if ok and model ~= nil then
+    if model and model ~= nil then
         return model
     end
 end

@@ -12,7 +12,6 @@ local lib = require "resty.kv_router.ffi"
 local C = ffi.C
 local concat = table.concat
 local pairs = pairs
-local pcall = pcall
 local sort = table.sort
 local tostring = tostring
 local type = type
@@ -31,11 +30,6 @@ void ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone);
 
 
 local _M = {}
-
-
-local function version()
-    return C.ngx_http_kv_router_ffi_version()
-end
 
 
 -- The settings that were given, as a person reads them: "a=1 b=true".
@@ -58,9 +52,7 @@ end
 -- given, or nil.  To be called when a router is made.  Does nothing when the
 -- module is another version or not there: who uses the zone will be told.
 function _M.policy(zone_name, policy_name, conf)
-    local ok, found = pcall(version)
-
-    if ok and found == lib.VERSION then
+    if lib.loaded() then
         local text = text_of(conf)
 
         C.ngx_http_kv_router_ffi_policy(zone_name, #zone_name, policy_name,
@@ -73,9 +65,7 @@ end
 -- the status of what goes on tells why.  Does nothing when the module is
 -- another version or not there.
 function _M.refused(zone_name, why)
-    local ok, found = pcall(version)
-
-    if ok and found == lib.VERSION then
+    if lib.loaded() then
         C.ngx_http_kv_router_ffi_not_made(zone_name, #zone_name, why, #why)
     end
 end

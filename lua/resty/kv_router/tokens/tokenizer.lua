@@ -269,9 +269,6 @@ function _M.new(setting, timeout, bytes, model)
 end
 
 
-_M.SETTINGS = SETTINGS
-
-
 -- Can a worker with these bits be asked?  A rung that was set is tried before
 -- the probe has ended.
 local function has(self, bits, rung, form)
