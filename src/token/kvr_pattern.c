@@ -7,6 +7,7 @@
 
 #include "kvr_ascii.h"
 #include "kvr_pattern.h"
+#include "../wire/kvr_utf8.h"
 
 #include <ctype.h>
 #include <pcre2.h>
@@ -644,7 +645,7 @@ kvr_pattern_word(kvr_matcher_t *m, kvr_unicode_age_t age, uint32_t c)
     char      text[4];
     uint32_t  n;
 
-    n = kvr_unicode_put(kvr_unicode_repaired(age, c), text);
+    n = kvr_utf8_put(kvr_unicode_repaired(age, c), text);
 
     return pcre2_match(m->word, (PCRE2_SPTR) text, n, 0, PCRE2_NO_UTF_CHECK,
                        m->data, NULL) > 0;

@@ -4,6 +4,7 @@
 
 
 #include "kvr_text.h"
+#include "kvr_unicode.h"
 
 #include <stdlib.h>
 
@@ -143,33 +144,12 @@ kvr_text_unit(char *out, uint32_t unit)
 }
 
 
-/* The character at s, of well-formed UTF-8; *n: its bytes. */
-
-static uint32_t
-kvr_text_character(const unsigned char *s, size_t *n)
-{
-    size_t    i;
-    uint32_t  c;
-
-    *n = (s[0] < 0x80) ? 1 : (s[0] < 0xe0) ? 2 : (s[0] < 0xf0) ? 3 : 4;
-
-    c = (*n == 1) ? s[0] : s[0] & (0x7fu >> *n);
-
-    for (i = 1; i < *n; i++) {
-        c = c << 6 | (s[i] & 0x3f);
-    }
-
-    return c;
-}
-
-
 kvr_rc_t
 kvr_text_append_json(kvr_text_t *t, const char *data, size_t len, bool ascii)
 {
     int                   letter;
     char                 *out;
-    size_t                n;
-    uint32_t              c;
+    uint32_t              c, n;
     kvr_rc_t              rc;
     const unsigned char  *s, *run, *end;
 
@@ -214,7 +194,7 @@ kvr_text_append_json(kvr_text_t *t, const char *data, size_t len, bool ascii)
             *out++ = (char) letter;
 
         } else if (*s < 0x20 || (ascii && *s > 0x7e)) {
-            c = kvr_text_character(s, &n);
+            c = kvr_unicode_get((const char *) s, &n);
 
             if (c > 0xffff) {
                 c -= 0x10000;

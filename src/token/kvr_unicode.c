@@ -7,6 +7,7 @@
 
 #include "kvr_unicode.h"
 #include "kvr_unicode_repair.h"
+#include "../wire/kvr_utf8.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -253,7 +254,7 @@ kvr_unicode_stand_in(uint32_t at, const char *category, int han,
     }
 
     md = pcre2_match_data_create(1, NULL);
-    len = kvr_unicode_put(at, text);
+    len = kvr_utf8_put(at, text);
     *found = 0;
 
     for (d = 1; md && d < KVR_UNICODE_FAR && *found == 0; d++) {
@@ -264,7 +265,7 @@ kvr_unicode_stand_in(uint32_t at, const char *category, int han,
                 continue;
             }
 
-            n = kvr_unicode_put(c, text);
+            n = kvr_utf8_put(c, text);
 
             if (n == len
                 && pcre2_match(re, (PCRE2_SPTR) text, n, 0, 0, md, NULL) > 0)
@@ -278,36 +279,6 @@ kvr_unicode_stand_in(uint32_t at, const char *category, int han,
     pcre2_code_free(re);
 
     return *found != 0;
-}
-
-
-uint32_t
-kvr_unicode_put(uint32_t c, char *out)
-{
-    if (c < 0x80) {
-        out[0] = (char) c;
-        return 1;
-    }
-
-    if (c < 0x800) {
-        out[0] = (char) (0xc0 | c >> 6);
-        out[1] = (char) (0x80 | (c & 0x3f));
-        return 2;
-    }
-
-    if (c < 0x10000) {
-        out[0] = (char) (0xe0 | c >> 12);
-        out[1] = (char) (0x80 | (c >> 6 & 0x3f));
-        out[2] = (char) (0x80 | (c & 0x3f));
-        return 3;
-    }
-
-    out[0] = (char) (0xf0 | c >> 18);
-    out[1] = (char) (0x80 | (c >> 12 & 0x3f));
-    out[2] = (char) (0x80 | (c >> 6 & 0x3f));
-    out[3] = (char) (0x80 | (c & 0x3f));
-
-    return 4;
 }
 
 
@@ -416,7 +387,7 @@ kvr_unicode_repair(kvr_unicode_age_t age, char *text, size_t from, size_t len)
         }
 
         c = kvr_unicode_get(text + from, &n);
-        (void) kvr_unicode_put(kvr_unicode_repaired(age, c), text + from);
+        (void) kvr_utf8_put(kvr_unicode_repaired(age, c), text + from);
         from += n;
     }
 }
@@ -574,7 +545,7 @@ kvr_unicode_segment(kvr_unicode_form_t form, const char *text, size_t len,
 
     for (i = 0; i < m->n; i++) {
         if (kvr_bytes_room(out, 4)) {
-            out->n += kvr_unicode_put(m->chars[i], out->data + out->n);
+            out->n += kvr_utf8_put(m->chars[i], out->data + out->n);
         }
     }
 }
@@ -666,8 +637,8 @@ kvr_unicode_lower(const char *text, size_t len, kvr_bytes_t *out)
         }
 
         if (kvr_bytes_room(out, 4)) {
-            out->n += kvr_unicode_put(kvr_unicode_small(c),
-                                      out->data + out->n);
+            out->n += kvr_utf8_put(kvr_unicode_small(c),
+                                   out->data + out->n);
         }
 
         if (c == 0x130) {

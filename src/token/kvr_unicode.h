@@ -97,9 +97,6 @@ kvr_unicode_before(const char *text, size_t at)
 }
 
 
-/* Writes a character to out, at most 4 bytes; returns their number. */
-uint32_t kvr_unicode_put(uint32_t c, char *out);
-
 /* White space: Unicode's property of that name. */
 bool kvr_unicode_white(uint32_t c);
 

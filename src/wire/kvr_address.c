@@ -4,6 +4,7 @@
 
 
 #include "kvr_address.h"
+#include "kvr_decoder.h"
 
 #include <arpa/inet.h>
 #include <sys/un.h>
@@ -183,15 +184,11 @@ kvr_address_named(const char *address)
 static bool
 kvr_address_port(const char *text)
 {
-    uint32_t  i, port;
+    size_t    len;
+    uint64_t  port;
 
-    port = 0;
+    len = strlen(text);
 
-    for (i = 0; text[i] >= '0' && text[i] <= '9' && i < KVR_ADDRESS_PORT;
-         i++)
-    {
-        port = port * 10 + (uint32_t) (text[i] - '0');
-    }
-
-    return text[i] == '\0' && port >= 1 && port <= 65535;
+    return len <= KVR_ADDRESS_PORT && kvr_u64_parse(text, len, &port)
+           && port >= 1 && port <= 65535;
 }

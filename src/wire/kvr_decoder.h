@@ -144,8 +144,8 @@ typedef struct {
 
 extern const kvr_normalised_t  kvr_normalised[KVR_BITS + 1];
 
-/* The names of tiers in RouterEvents. */
-extern const char *const  kvr_router_event_tiers[KVR_TIERS];
+/* The names of tiers in RouterEvents, then NULL. */
+extern const char *const  kvr_router_event_tiers[KVR_TIERS + 1];
 
 /*
  * Reads the extra keys of an engine's store, once its handles, parent and
@@ -166,6 +166,10 @@ bool kvr_extra_salt(kvr_event_t *ev, const char *salt, size_t len);
  * decimal digits.  The name is valid until the next event.
  */
 void kvr_event_lora_id(kvr_decoder_t *d, kvr_event_t *ev, uint64_t id);
+
+/* The position of a text among words, which end with NULL; false: none. */
+bool kvr_word_at(const char *const *words, const char *text, size_t len,
+    uint32_t *at);
 
 /*
  * Reads a decimal number of up to 64 bits.  False: the text is anything else.

@@ -3,6 +3,7 @@
  */
 
 
+#include "kvr_decoder.h"
 #include "kvr_forms.h"
 
 
@@ -318,15 +319,8 @@ kvr_engine_kind(const char *name, size_t len)
 {
     uint32_t  i;
 
-    for (i = 0; i < KVR_ENGINES; i++) {
-        if (strlen(kvr_engines[i]) == len
-            && memcmp(kvr_engines[i], name, len) == 0)
-        {
-            break;
-        }
-    }
-
-    return (kvr_engine_kind_t) i;
+    return kvr_word_at(kvr_engines, name, len, &i) ? (kvr_engine_kind_t) i
+                                                   : KVR_ENGINES;
 }
 
 

@@ -4,11 +4,13 @@
 
 
 #include "kvr_http.h"
+#include "kvr_decoder.h"
 
 #include <strings.h>
 
 
 #define KVR_HTTP_SIZE_DIGITS 8           /* of a chunk: 4 GiB */
+#define KVR_HTTP_LENGTH      15          /* digits of a length */
 
 
 typedef struct {
@@ -23,9 +25,7 @@ static kvr_rc_t kvr_http_status(const char *text, size_t len,
 static char *kvr_http_header(char *text, char *end, kvr_http_header_t *h,
     kvr_rc_t *rc);
 static bool kvr_http_field(const char *line, size_t len, kvr_http_header_t *h);
-static bool kvr_http_length(const char *p, size_t len, uint64_t *length);
 static kvr_rc_t kvr_http_chunks(char *p, size_t left, bool move, size_t *len);
-static int kvr_http_digit(char c);
 
 
 /* Reads a status line: "HTTP/1.1 200 OK". */
@@ -64,30 +64,6 @@ kvr_http_status(const char *text, size_t len, uint32_t *status)
 }
 
 
-static bool
-kvr_http_length(const char *p, size_t len, uint64_t *length)
-{
-    size_t  i;
-
-    if (len == 0 || len > 15) {
-        return false;
-    }
-
-    *length = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (p[i] < '0' || p[i] > '9') {
-            return false;
-        }
-
-        *length = *length * 10 + (uint64_t) (p[i] - '0');
-    }
-
-    return true;
-}
-
-
 /* Reads a header line, given without the end of the line. */
 
 static bool
@@ -116,7 +92,7 @@ kvr_http_field(const char *line, size_t len, kvr_http_header_t *h)
 
     if (n == 14 && strncasecmp(line, "Content-Length", 14) == 0) {
 
-        if (!kvr_http_length(p, len, &length)
+        if (len > KVR_HTTP_LENGTH || !kvr_u64_parse(p, len, &length)
             || (h->sized && h->length != length))
         {
             return false;
@@ -181,19 +157,6 @@ kvr_http_header(char *text, char *end, kvr_http_header_t *h, kvr_rc_t *rc)
 }
 
 
-static int
-kvr_http_digit(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-
-    c |= 0x20;
-
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-
 /*
  * Walks along the chunks.  KVR_OK: the last chunk is there, and *len is the
  * length of all chunks together.  If move is set, the chunks are moved
@@ -204,31 +167,27 @@ static kvr_rc_t
 kvr_http_chunks(char *p, size_t left, bool move, size_t *len)
 {
     char    *to, *eol;
-    size_t   size, i;
+    size_t   size, digits;
 
     to = p;
     *len = 0;
 
     for ( ;; ) {
 
-        size = 0;
+        digits = kvr_hex_digits(p, kvr_min(left, KVR_HTTP_SIZE_DIGITS + 1));
 
-        for (i = 0; i < left && kvr_http_digit(p[i]) >= 0; i++) {
-
-            if (i == KVR_HTTP_SIZE_DIGITS) {
-                return KVR_INVALID;
-            }
-
-            size = size * 16 + (size_t) kvr_http_digit(p[i]);
+        if (digits > KVR_HTTP_SIZE_DIGITS) {
+            return KVR_INVALID;
         }
 
+        size = (size_t) kvr_hex_value(p, digits);
         eol = memchr(p, '\n', left);
 
         if (eol == NULL) {
             return left > KVR_HTTP_HEADER_MAX ? KVR_INVALID : KVR_BUSY;
         }
 
-        if (i == 0) {
+        if (digits == 0) {
             return KVR_INVALID;
         }
 

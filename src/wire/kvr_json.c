@@ -3,6 +3,7 @@
  */
 
 
+#include "kvr_decoder.h"
 #include "kvr_json_ways.h"
 #include "kvr_json_word.h"
 #include "kvr_utf8.h"
@@ -541,28 +542,8 @@ kvr_json_null(kvr_json_t *j)
 bool
 kvr_json_digits(const char *s, size_t len, uint64_t *value)
 {
-    size_t    i;
-    uint64_t  n;
-
-    if (len == 0 || len > 20 || (s[0] == '0' && len > 1)) {
-        return false;
-    }
-
-    n = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (!kvr_json_is_digit(s[i])
-            || __builtin_mul_overflow(n, 10, &n)
-            || __builtin_add_overflow(n, s[i] - '0', &n))
-        {
-            return false;
-        }
-    }
-
-    *value = n;
-
-    return true;
+    return len <= 20 && (len < 2 || s[0] != '0')
+           && kvr_u64_parse(s, len, value);
 }
 
 

@@ -297,6 +297,7 @@ kvr_json_batch_number(kvr_json_batch_t *b, const kvr_json_text_t *text)
 {
     char      copy[64];
     double    real;
+    uint32_t  log;
     uint64_t  n;
 
     if (!kvr_hash_parse(text->data, text->len, false, &n)) {
@@ -318,17 +319,15 @@ kvr_json_batch_number(kvr_json_batch_t *b, const kvr_json_text_t *text)
     } else if (n < 0x80) {
         kvr_json_batch_put(b, (uint8_t) n, 0, 0);
 
-    } else if (n <= UINT8_MAX) {
-        kvr_json_batch_put(b, 0xcc, n, 1);
-
-    } else if (n <= UINT16_MAX) {
-        kvr_json_batch_put(b, 0xcd, n, 2);
-
-    } else if (n <= UINT32_MAX) {
-        kvr_json_batch_put(b, 0xce, n, 4);
-
     } else {
-        kvr_json_batch_put(b, 0xcf, n, 8);
+
+        /* of 1, 2, 4 or 8 bytes */
+
+        for (log = 0; log < 3 && n >> (8u << log) != 0; log++) {
+            /* void */
+        }
+
+        kvr_json_batch_put(b, (uint8_t) (0xcc + log), n, 1u << log);
     }
 }
 

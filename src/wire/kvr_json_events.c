@@ -195,29 +195,20 @@ static bool
 kvr_json_events_scalar(kvr_decoder_t *d, const kvr_json_events_t *e,
     kvr_json_value_t *v)
 {
-    bool             ok, value;
+    bool             ok;
     char            *text;
     kvr_json_text_t  read;
 
     memset(&read, 0, sizeof(kvr_json_text_t));
 
-    switch (v->kind) {
-
-    case KVR_JSON_NULL:
-        ok = kvr_json_null(&d->json);
-        break;
-
-    case KVR_JSON_BOOL:
-        ok = kvr_json_bool(&d->json, &value);
-        break;
-
-    case KVR_JSON_NUMBER:
+    if (v->kind == KVR_JSON_NUMBER) {
         ok = kvr_json_number(&d->json, &read);
-        break;
 
-    default:
+    } else if (v->kind == KVR_JSON_STRING) {
         ok = kvr_json_string(&d->json, &read);
-        break;
+
+    } else {
+        ok = kvr_json_skip(&d->json);
     }
 
     v->text = read.data;

@@ -5,25 +5,8 @@
  */
 
 
-#include "kvr_json.h"
-#include "kvr_json_word.h"
-
-
-static uint32_t
-kvr_json_hex4(const char *p)
-{
-    int       i;
-    uint32_t  c;
-
-    c = 0;
-
-    for (i = 0; i < 4; i++) {
-        c = c * 16 + (kvr_json_is_digit(p[i]) ? p[i] - '0'
-                                              : (p[i] | 0x20) - 'a' + 10);
-    }
-
-    return c;
-}
+#include "kvr_decoder.h"
+#include "kvr_utf8.h"
 
 
 /* Decodes the escape at p; returns the number of UTF-8 bytes. */
@@ -53,13 +36,13 @@ kvr_json_decode_escape(const char **pos, const char *end, char out[4])
         c = '\t';
         break;
     case 'u':
-        c = kvr_json_hex4(p);
+        c = (uint32_t) kvr_hex_value(p, 4);
         p += 4;
 
         if (c >= 0xd800 && c < 0xdc00 && end - p >= 6 && p[0] == '\\'
             && p[1] == 'u')
         {
-            low = kvr_json_hex4(p + 2);
+            low = (uint32_t) kvr_hex_value(p + 2, 4);
 
             if (low >= 0xdc00 && low < 0xe000) {
                 c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
@@ -78,30 +61,7 @@ kvr_json_decode_escape(const char **pos, const char *end, char out[4])
 
     *pos = p;
 
-    if (c < 0x80) {
-        out[0] = (char) c;
-        return 1;
-    }
-
-    if (c < 0x800) {
-        out[0] = (char) (0xc0 | (c >> 6));
-        out[1] = (char) (0x80 | (c & 0x3f));
-        return 2;
-    }
-
-    if (c < 0x10000) {
-        out[0] = (char) (0xe0 | (c >> 12));
-        out[1] = (char) (0x80 | ((c >> 6) & 0x3f));
-        out[2] = (char) (0x80 | (c & 0x3f));
-        return 3;
-    }
-
-    out[0] = (char) (0xf0 | (c >> 18));
-    out[1] = (char) (0x80 | ((c >> 12) & 0x3f));
-    out[2] = (char) (0x80 | ((c >> 6) & 0x3f));
-    out[3] = (char) (0x80 | (c & 0x3f));
-
-    return 4;
+    return kvr_utf8_put(c, out);
 }
 
 
@@ -171,7 +131,7 @@ kvr_json_lone(const kvr_json_text_t *s)
 
     while ((p = memchr(p, '\\', end - p)) != NULL) {
 
-        c = (p[1] == 'u') ? kvr_json_hex4(p + 2) : 0;
+        c = (p[1] == 'u') ? (uint32_t) kvr_hex_value(p + 2, 4) : 0;
 
         if (c >= 0xd800 && c < 0xe000) {
 
@@ -179,7 +139,7 @@ kvr_json_lone(const kvr_json_text_t *s)
                 return p;
             }
 
-            c = kvr_json_hex4(p + 8);
+            c = (uint32_t) kvr_hex_value(p + 8, 4);
 
             if (c < 0xdc00 || c >= 0xe000) {
                 return p;

@@ -457,18 +457,12 @@ kvr_router_event_tier(kvr_decoder_t *d, const kvr_json_value_t *v)
     kvr_router_event_t  *r;
 
     r = d->state.data;
-    r->foreign_tier = false;
+    r->foreign_tier = !kvr_word_at(kvr_router_event_tiers, v->text, v->len,
+                                   &tier);
 
-    for (tier = 0; tier < KVR_TIERS; tier++) {
-        if (strlen(kvr_router_event_tiers[tier]) == v->len
-            && memcmp(kvr_router_event_tiers[tier], v->text, v->len) == 0)
-        {
-            r->ev->tier = (kvr_tier_t) tier;
-            return;
-        }
+    if (!r->foreign_tier) {
+        r->ev->tier = (kvr_tier_t) tier;
     }
-
-    r->foreign_tier = true;
 }
 
 

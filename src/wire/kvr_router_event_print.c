@@ -24,8 +24,8 @@ static void kvr_print_stored(kvr_printer_t *out, const kvr_event_t *ev);
 static void kvr_print_removed(kvr_printer_t *out, const kvr_event_t *ev);
 
 
-const char *const  kvr_router_event_tiers[KVR_TIERS] = {
-    "device", "host_pinned", "disk", "external"
+const char *const  kvr_router_event_tiers[KVR_TIERS + 1] = {
+    "device", "host_pinned", "disk", "external", NULL
 };
 
 
@@ -140,24 +140,9 @@ kvr_print_removed(kvr_printer_t *out, const kvr_event_t *ev)
 static void
 kvr_print_worker(kvr_printer_t *out, const char *id, size_t len)
 {
-    bool    number;
-    size_t  i;
+    uint64_t  number;
 
-    number = len < KVR_U64_DIGITS
-             || (len == KVR_U64_DIGITS
-                 && memcmp(id, "18446744073709551615", len) <= 0);
-
-    if (id[0] == '0' && len != 1) {
-        number = false;
-    }
-
-    for (i = 0; i < len; i++) {
-        if (id[i] < '0' || id[i] > '9') {
-            number = false;
-        }
-    }
-
-    if (number) {
+    if (kvr_json_digits(id, len, &number)) {
         kvr_print_bytes(out, id, len);
         return;
     }

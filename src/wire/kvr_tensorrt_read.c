@@ -395,16 +395,11 @@ kvr_tensorrt_type(kvr_tensorrt_t *t, const char *text, size_t len)
     uint32_t  i;
 
     static const char *const  types[] = {
-        "", "created", "stored", "removed", "updated"
+        "", "created", "stored", "removed", "updated", NULL
     };
 
-    t->type = KVR_TENSORRT_UNKNOWN;
-
-    for (i = KVR_TENSORRT_CREATED; i <= KVR_TENSORRT_UPDATED; i++) {
-        if (strlen(types[i]) == len && memcmp(types[i], text, len) == 0) {
-            t->type = (kvr_tensorrt_type_t) i;
-        }
-    }
+    t->type = kvr_word_at(types, text, len, &i) ? (kvr_tensorrt_type_t) i
+                                                : KVR_TENSORRT_UNKNOWN;
 }
 
 
@@ -580,24 +575,6 @@ kvr_tensorrt_begin(kvr_decoder_t *d)
 
     t = d->state.data;
 
-    t->type = KVR_TENSORRT_UNKNOWN;
-    t->has_id = false;
-    t->has_parent = false;
-    t->has_hash = false;
-    t->has_blocks = false;
-    t->has_hashes = false;
-    t->has_old = false;
-    t->has_new = false;
-    t->id = 0;
+    memset(t, 0, sizeof(kvr_tensorrt_t));
     t->rank = d->rank;
-    t->window = 0;
-    t->parent = 0;
-    t->hash = 0;
-    t->nhashes = 0;
-    t->nblocks = 0;
-    t->ntokens = 0;
-    t->nmm = 0;
-    t->lora_len = 0;
-    t->salt_len = 0;
-    t->wrong = KVR_WHY_NONE;
 }

@@ -34,26 +34,38 @@ kvr_worker_id_valid(const char *id, size_t len)
 
 
 bool
+kvr_word_at(const char *const *words, const char *text, size_t len,
+    uint32_t *at)
+{
+    uint32_t  i;
+
+    for (i = 0; words[i] != NULL; i++) {
+        if (strlen(words[i]) == len && memcmp(words[i], text, len) == 0) {
+            *at = i;
+            return true;
+        }
+    }
+
+    return false;
+}
+
+
+bool
 kvr_u64_parse(const char *text, size_t len, uint64_t *value)
 {
     size_t    i;
-    uint64_t  n, digit;
+    uint64_t  n;
 
     n = 0;
 
     for (i = 0; i < len; i++) {
 
-        if (text[i] < '0' || text[i] > '9') {
+        if (text[i] < '0' || text[i] > '9'
+            || __builtin_mul_overflow(n, 10, &n)
+            || __builtin_add_overflow(n, (uint64_t) (text[i] - '0'), &n))
+        {
             return false;
         }
-
-        digit = (uint64_t) (text[i] - '0');
-
-        if (n > (UINT64_MAX - digit) / 10) {
-            return false;
-        }
-
-        n = n * 10 + digit;
     }
 
     *value = n;

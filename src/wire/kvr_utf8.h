@@ -1,7 +1,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Is a text well-formed UTF-8?
+ * Is a text well-formed UTF-8?  And one character, as it is written.
  */
 
 
@@ -18,6 +18,9 @@
  * a surrogate, above U+10FFFF, cut off by the end of the text.
  */
 size_t kvr_utf8_valid(const char *text, size_t len);
+
+/* Writes a character, of four bytes at most; returns their number. */
+uint32_t kvr_utf8_put(uint32_t c, char *out);
 
 
 #endif /* KVR_UTF8_H_INCLUDED */

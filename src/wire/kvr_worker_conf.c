@@ -5,6 +5,7 @@
 
 #include "kvr_worker_conf.h"
 #include "kvr_address.h"
+#include "kvr_decoder.h"
 #include "kvr_json.h"
 #include "kvr_keys.h"
 
@@ -19,8 +20,6 @@
 
 static bool kvr_setting_decimal(const kvr_setting_t *setting,
     const char *value, size_t len, uint32_t *number);
-static bool kvr_setting_word(const kvr_setting_t *setting, const char *value,
-    size_t len, uint32_t *number);
 static const char *kvr_setting_address(const kvr_setting_t *setting,
     kvr_worker_conf_t *conf, const char *value, size_t len);
 static const char *kvr_setting_text(const kvr_setting_t *setting,
@@ -126,7 +125,7 @@ kvr_setting_read(const kvr_setting_t *setting, kvr_worker_conf_t *conf,
 
     case KVR_SETTING_OFF:
     case KVR_SETTING_WORD:
-        good = kvr_setting_word(setting, value, len, number);
+        good = kvr_word_at(setting->words, value, len, number);
         break;
 
     case KVR_SETTING_DECIMAL:
@@ -182,25 +181,6 @@ kvr_setting_decimal(const kvr_setting_t *setting, const char *value,
     *number = (uint32_t) (n + 0.5);
 
     return true;
-}
-
-
-static bool
-kvr_setting_word(const kvr_setting_t *setting, const char *value, size_t len,
-    uint32_t *number)
-{
-    uint32_t  i;
-
-    for (i = 0; setting->words[i]; i++) {
-        if (strlen(setting->words[i]) == len
-            && memcmp(setting->words[i], value, len) == 0)
-        {
-            *number = i;
-            return true;
-        }
-    }
-
-    return false;
 }
 
 
