@@ -394,7 +394,7 @@ def draw(path, *plot):
     done = subprocess.run(
         ["luajit", str(TOP / "bench/plot.lua")], input=json.dumps(plot),
         capture_output=True, text=True, check=True,
-        env={**os.environ, "LUA_PATH": f"{TOP}/lua/?.lua;;"})
+        env={**os.environ, "LUA_PATH": f"{TOP}/lua/?.lua;{TOP}/?.lua;;"})
     path.write_text(done.stdout)
 
 

@@ -10,12 +10,12 @@ host.install(function() end, function() return clock.now end)
 local ffi = require "ffi"
 local tap = require "lib.tap"
 local ceiling = require "resty.kv_router.tools.simulate.ceiling"
+local dots = require "bench.dots"
 local figures = require "resty.kv_router.tools.simulate.figures"
 local index = require "resty.kv_router.tools.simulate.index"
 local new_engine = require "resty.kv_router.tools.simulate.engine".new
 local new_random = require "resty.kv_router.request.random".new
 local new_stream = require "resty.kv_router.tools.simulate.stream".new
-local plot = require "resty.kv_router.tools.simulate.plot"
 local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
 local sglang = require "resty.kv_router.tools.simulate.sglang_cache"
 local vllm = require "resty.kv_router.tools.simulate.vllm_cache"
@@ -533,7 +533,7 @@ is(figures.percentile({ 1, 2, 3, 4 }, 99), 4, "the largest one at the end")
 -- ---- plots ------------------------------------------------------------------
 
 do
-    local drawn = plot.dots("a < b", {
+    local drawn = dots("a < b", {
         { "chat", { { "kv_cost", 2, 1, 4 }, { "p2c", 8, 8, 16 } } } })
     local xs, bounds, ticks = {}, {}, {}
 

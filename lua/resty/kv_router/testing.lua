@@ -24,12 +24,6 @@
 
 local host = require "resty.kv_router.tools.host"
 
-local error = error
-local pairs = pairs
-local rawget = rawget
-local select = select
-local tostring = tostring
-
 
 local _M = {
     log = {},            -- what was logged, an array of lines
@@ -39,13 +33,7 @@ local _M = {
 
 if not rawget(_G, "ngx") then
     host.install(function(_, ...)
-        local line = ""
-
-        for i = 1, select("#", ...) do
-            line = line .. tostring((select(i, ...)))
-        end
-
-        _M.log[#_M.log + 1] = line
+        _M.log[#_M.log + 1] = host.line(...)
     end, function()
         return _M.time
     end)

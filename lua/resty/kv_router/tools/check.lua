@@ -59,19 +59,15 @@ local function fail(status, text)
 end
 
 host.install(function(level, ...)
-    local said = { ... }
-
-    for i = 1, select("#", ...) do
-        said[i] = tostring(said[i])
-    end
+    local line = host.line(...)
 
     -- resty.kv_router.request.log begins its lines so; a policy's own lines do not
-    if level == ngx.ERR and said[1] == "kv_router: " then
+    if level == ngx.ERR and line:find("^kv_router: ") then
         errors = errors + 1
-        said[1] = ""
+        line = line:sub(12)
     end
 
-    say("  " .. table.concat(said))
+    say("  " .. line)
 end)
 
 local contexts = require "resty.kv_router.tools.check_contexts"

@@ -21,24 +21,16 @@ local ffi = require "ffi"
 
 local bxor = bit.bxor
 local create = coroutine.create
-local error = error
 local ffi_new = ffi.new
 local fields_of = require "resty.kv_router.tokens.json".fields
 local floor = math.floor
 local gsub = string.gsub
-local ipairs = ipairs
 local lower = string.lower
 local max = math.max
-local pairs = pairs
-local rawset = rawset
-local require = require
 local resume = coroutine.resume
 local rshift = bit.rshift
 local running = coroutine.running
-local setmetatable = setmetatable
 local time = os.time
-local tonumber = tonumber
-local tostring = tostring
 local yield = coroutine.yield
 
 
@@ -233,6 +225,18 @@ function _M.read_fields(body)
     function of.field(_, name)
         return of.fields()[name]
     end
+end
+
+
+-- The line that ngx.log() makes of these values.
+function _M.line(...)
+    local said = { ... }
+
+    for i = 1, select("#", ...) do
+        said[i] = tostring(said[i])
+    end
+
+    return table.concat(said)
 end
 
 

@@ -12,13 +12,7 @@ local host = require "resty.kv_router.tools.host"
 local clock = { now = 0 }        -- the virtual time of the present run
 
 host.install(function(_, ...)
-    local said = { ... }
-
-    for i = 1, select("#", ...) do
-        said[i] = tostring(said[i])
-    end
-
-    io.stderr:write("  ", table.concat(said), "\n")
+    io.stderr:write("  ", host.line(...), "\n")
 end, function() return clock.now end)
 
 local ceiling = require "resty.kv_router.tools.simulate.ceiling"
@@ -34,7 +28,6 @@ local world = require "resty.kv_router.tools.simulate.world"
 local ceil = math.ceil
 local floor = math.floor
 local format = string.format
-local ipairs = ipairs
 local max = math.max
 local milliseconds = figures.milliseconds
 local percent = figures.percent

@@ -15,7 +15,6 @@ local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor
-local ipairs = ipairs
 local max = math.max
 local sort = table.sort
 

@@ -25,11 +25,9 @@
 local ceil = math.ceil
 local floor = math.floor
 local insert = table.insert
-local ipairs = ipairs
 local max = math.max
 local min = math.min
 local remove = table.remove
-local setmetatable = setmetatable
 
 
 local _M = {}

@@ -8,7 +8,6 @@ local concat = table.concat
 local floor = math.floor
 local format = string.format
 local gsub = string.gsub
-local ipairs = ipairs
 local max = math.max
 local rep = string.rep
 local sort = table.sort
@@ -32,31 +31,29 @@ function _M.percentile(sorted, percent)
 end
 
 
+-- Of a run, what is no figure that is compared.
+local APART = { ttfts = true, gaps = true, unfinished = true,
+                prompt_tokens = true, seconds = true }
+
+
 -- The figures of one run that are compared, by name.
 function _M.of(run)
-    sort(run.ttfts)
-    sort(run.gaps)
+    local found = {}
 
-    return {
-        best = run.best, predicted = run.predicted, had = run.had,
-        ttft_p50 = _M.percentile(run.ttfts, 50),
-        ttft_p90 = _M.percentile(run.ttfts, 90),
-        ttft_p99 = _M.percentile(run.ttfts, 99),
-        gap_p50 = _M.percentile(run.gaps, 50),
-        gap_p99 = _M.percentile(run.gaps, 99),
-        throughput = run.throughput,
-        busy = run.busy,
-        worst_share = run.worst_share,
-        spirals = run.spirals,
-        longest_queue = run.longest_queue,
-        preempted = run.preempted,
-        failed = run.failed,
-        restarts = run.restarts,
-        lost = run.lost,
-        requests = run.requests,
-        refused = run.refused,
-        faults = run.faults,
-    }
+    for name, value in pairs(run) do
+        found[name] = not APART[name] and value or nil
+    end
+
+    for name, list in pairs { ttft = run.ttfts, gap = run.gaps } do
+        sort(list)
+        found[name .. "_p50"] = _M.percentile(list, 50)
+        found[name .. "_p90"] = _M.percentile(list, 90)
+        found[name .. "_p99"] = _M.percentile(list, 99)
+    end
+
+    found.gap_p90 = nil
+
+    return found
 end
 
 

@@ -7,10 +7,7 @@
 
 local ffi = require "ffi"
 
-local error = error
 local ffi_new = ffi.new
-local gc = ffi.gc
-local setmetatable = setmetatable
 
 
 ffi.cdef [[
@@ -48,7 +45,7 @@ double kvr_simulate_left(double queued, double prefills, double speed,
 
 
 local _M = {}
-local mt = { __index = _M }
+local methods = {}
 
 -- bytes of the index for each block that it can hold
 local BLOCK_BYTES = 96
@@ -58,9 +55,19 @@ local C                          -- set by load()
 local one = ffi_new("uint32_t[1]")
 
 
--- file: the shared library build/libkvr_simulate.so.
+-- file: the shared library build/libkvr_simulate.so.  Those functions of C that
+-- need nothing done here are called as they are.
 function _M.load(file)
     C = ffi.load(file)
+
+    _M.locals, _M.names = C.kvr_simulate_locals, C.kvr_simulate_names
+    _M.left = C.kvr_simulate_left
+
+    for _, name in ipairs { "churn", "find", "flying", "measured", "speeds" } do
+        methods[name] = C["kvr_simulate_" .. name]
+    end
+
+    ffi.metatype("kvr_simulate_t", { __index = methods })
 end
 
 
@@ -73,17 +80,7 @@ function _M.new(block_size, workers, blocks, routers)
         error("no index of " .. size .. " bytes for " .. workers .. " workers")
     end
 
-    return setmetatable({ s = gc(s, C.kvr_simulate_destroy) }, mt)
-end
-
-
-function _M.locals(stream, first, n, out)
-    C.kvr_simulate_locals(stream, first, n, out)
-end
-
-
-function _M.names(locals, from, n, out)
-    C.kvr_simulate_names(locals, from, n, out)
+    return ffi.gc(s, C.kvr_simulate_destroy)
 end
 
 
@@ -95,67 +92,36 @@ local function done(rc)
 end
 
 
-function _M:store(worker, locals, names, from, n, now)
-    done(C.kvr_simulate_store(self.s, worker, locals, names, from, n, now))
+function methods:store(worker, locals, names, from, n, now)
+    done(C.kvr_simulate_store(self, worker, locals, names, from, n, now))
 end
 
 
-function _M:churn(worker, now)
-    -- in parentheses: see land()
-    return (C.kvr_simulate_churn(self.s, worker, now))
+function methods:remove(worker, names, n)
+    done(C.kvr_simulate_remove(self, worker, names, n))
 end
 
 
-function _M:remove(worker, names, n)
-    done(C.kvr_simulate_remove(self.s, worker, names, n))
-end
-
-
-function _M:clear(worker)
-    done(C.kvr_simulate_clear(self.s, worker))
-end
-
-
-function _M:find(locals, n, out)
-    C.kvr_simulate_find(self.s, locals, n, out)
-end
-
-
-function _M:flying(router, locals, n, out)
-    C.kvr_simulate_flying(self.s, router, locals, n, out)
+function methods:clear(worker)
+    done(C.kvr_simulate_clear(self, worker))
 end
 
 
 -- Returns the request's number, and how many blocks are its alone.
-function _M:fly(router, worker, locals, n)
-    local request = C.kvr_simulate_fly(self.s, router, worker, locals, n, one)
+function methods:fly(router, worker, locals, n)
+    local request = C.kvr_simulate_fly(self, router, worker, locals, n, one)
 
     return request, one[0]
 end
 
 
-function _M:land(router, worker, request)
+function methods:land(router, worker, request)
     if request == 0 then
         return 0
     end
 
     -- in parentheses: a function that ends in a tail call of C is not compiled
-    return (C.kvr_simulate_land(self.s, router, worker, request))
-end
-
-
-function _M:measured(router, worker, tokens, us)
-    C.kvr_simulate_measured(self.s, router, worker, tokens, us)
-end
-
-
-function _M:speeds(router, out)
-    C.kvr_simulate_speeds(self.s, router, out)
-end
-
-
-function _M.left(queued, prefills, speed, ms)
-    return (C.kvr_simulate_left(queued, prefills, speed, ms))
+    return (C.kvr_simulate_land(self, router, worker, request))
 end
 
 

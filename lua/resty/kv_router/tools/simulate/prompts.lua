@@ -11,9 +11,7 @@ local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor
-local ipairs = ipairs
 local min = math.min
-local tonumber = tonumber
 
 
 local _M = {}

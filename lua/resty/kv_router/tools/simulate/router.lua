@@ -11,17 +11,15 @@ local lib = require "resty.kv_router.ffi"
 local new_random = require "resty.kv_router.request.random".new
 local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
+local simulated = require "resty.kv_router.tools.simulate.index"
 
 local cast = ffi.cast
 local decide = policy.decide
 local ffi_new = ffi.new
 local finish = policy.finish
 local floor = math.floor
-local left = require("resty.kv_router.tools.simulate.index").left
 local max = math.max
 local min = math.min
-local pairs = pairs
-local setmetatable = setmetatable
 
 
 local _M = {}
@@ -140,9 +138,10 @@ function _M:route(request, now)
         c.additional_blocks = n - flying[worker]
         c.churn = self.index:churn(worker, now)
         c.prefill_tps = speeds[worker]
-        c.prefill_tokens = floor(left(queued[worker], c.active_prefills,
-                                      speeds[worker],
-                                      1000 * (now - begun[worker])))
+        c.prefill_tokens = floor(simulated.left(queued[worker],
+                                                c.active_prefills,
+                                                speeds[worker],
+                                                1000 * (now - begun[worker])))
         best = max(best, depth)
     end
 

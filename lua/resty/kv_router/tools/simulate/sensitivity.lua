@@ -15,10 +15,8 @@
 local abs = math.abs
 local exp = math.exp
 local format = string.format
-local ipairs = ipairs
 local log = math.log
 local mean = require "resty.kv_router.tools.simulate.figures".mean
-local pairs = pairs
 
 
 local _M = {}

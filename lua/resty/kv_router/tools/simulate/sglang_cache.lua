@@ -12,11 +12,16 @@
 -- the cache uses: names, nblocks, cached.
 
 
-local setmetatable = setmetatable
+local new_heap = require "resty.kv_router.tools.simulate.heap".new
 
 
 local _M = {}
 local mt = { __index = _M }
+
+
+local function before(a, b)
+    return a.used < b.used
+end
 
 
 function _M.new(capacity, on_stored, on_removed)
@@ -28,71 +33,16 @@ function _M.new(capacity, on_stored, on_removed)
         on_removed = on_removed,
         nodes = {},
         clock = 0,               -- counts uses
-        heap = {},               -- of leaves: name, and use when it came
-        size = 0,
+        leaves = new_heap(before),   -- name, and use when it came
     }, mt)
 end
 
 
--- ---- leaves: a binary heap; one whose node was used since is out of date ----
-
-local function push(self, name, used)
-    local heap = self.heap
-    local i = self.size + 1
-
-    self.size = i
-
-    while i > 1 do
-        local up = (i - i % 2) / 2
-
-        if heap[up].used <= used then
-            break
-        end
-
-        heap[i] = heap[up]
-        i = up
-    end
-
-    heap[i] = { name = name, used = used }
-end
-
-
-local function pop(self)
-    local heap, n = self.heap, self.size
-    local top, last = heap[1], heap[n]
-
-    heap[n] = nil
-    n = n - 1
-    self.size = n
-
-    local i = 1
-
-    while 2 * i <= n do
-        local child = 2 * i
-
-        if child < n and heap[child + 1].used < heap[child].used then
-            child = child + 1
-        end
-
-        if heap[child].used >= last.used then
-            break
-        end
-
-        heap[i] = heap[child]
-        i = child
-    end
-
-    if n > 0 then
-        heap[i] = last
-    end
-
-    return top
-end
-
+-- ---- leaves: one whose node was used since is out of date --------------------
 
 local function offer(self, name, node)
     if node.refs == 0 and node.children == 0 then
-        push(self, name, node.used)
+        self.leaves:push({ name = name, used = node.used })
     end
 end
 
@@ -101,8 +51,8 @@ end
 local function evict(self)
     local nodes = self.nodes
 
-    while self.size > 0 do
-        local leaf = pop(self)
+    while self.leaves.n > 0 do
+        local leaf = self.leaves:pop()
         local node = nodes[leaf.name]
 
         if node and node.refs == 0 and node.children == 0

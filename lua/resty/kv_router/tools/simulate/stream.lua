@@ -13,7 +13,6 @@
 
 
 local max = math.max
-local setmetatable = setmetatable
 
 
 local _M = {}

@@ -18,7 +18,6 @@
 local ffi = require "ffi"
 
 local ffi_new = ffi.new
-local setmetatable = setmetatable
 
 
 local _M = {}

@@ -18,21 +18,16 @@ local new_random = require "resty.kv_router.request.random".new
 
 local ceil = math.ceil
 local cos = math.cos
-local error = error
 local exp = math.exp
 local floor = math.floor
 local gmatch = string.gmatch
-local ipairs = ipairs
 local log = math.log
 local max = math.max
 local min = math.min
 local open = io.open
-local pairs = pairs
 local pi = math.pi
 local sort = table.sort
 local sqrt = math.sqrt
-local tonumber = tonumber
-local type = type
 
 
 local _M = {}
@@ -90,6 +85,17 @@ local function part(stream, tokens, size)
 end
 
 
+-- A conversation of one turn.  add and output: the bounds of skewed().
+local function question(draw, list, at, of, add, output)
+    list[#list + 1] = {
+        at = at, parts = { of },
+        turns = { { think = 0, add = floor(skewed(draw, unpack(add))),
+                    output = floor(skewed(draw, unpack(output))) } } }
+
+    return 1
+end
+
+
 -- The kinds: each draws one conversation that begins at a time, into list, and
 -- returns how many requests it has.
 local KINDS = {}
@@ -115,24 +121,16 @@ end
 
 -- one system prompt for all, and one question
 function KINDS.shared(draw, list, at, size)
-    list[#list + 1] = {
-        at = at, parts = { part(1, 6000, size) },
-        turns = { { think = 0, add = floor(skewed(draw, 30, 800, 120)),
-                    output = floor(skewed(draw, 20, 400, 80)) } } }
-
-    return 1
+    return question(draw, list, at, part(1, 6000, size), { 30, 800, 120 },
+                    { 20, 400, 80 })
 end
 
 
 -- one question behind a long system prompt that nobody knows in the beginning
 -- and everybody asks for in the end
 function KINDS.surge(draw, list, at, size)
-    list[#list + 1] = {
-        at = sqrt(at), parts = { part(1, 12000, size) },
-        turns = { { think = 0, add = floor(skewed(draw, 30, 800, 120)),
-                    output = floor(skewed(draw, 50, 600, 150)) } } }
-
-    return 1
+    return question(draw, list, sqrt(at), part(1, 12000, size),
+                    { 30, 800, 120 }, { 50, 600, 150 })
 end
 
 
@@ -202,12 +200,9 @@ end
 function KINDS.batch(draw, list, at, size)
     local template = zipf(draw, 20)
 
-    list[#list + 1] = {
-        at = at, parts = { part(template, 1500 + 150 * template, size) },
-        turns = { { think = 0, add = floor(skewed(draw, 200, 3000, 600)),
-                    output = floor(skewed(draw, 10, 300, 50)) } } }
-
-    return 1
+    return question(draw, list, at,
+                    part(template, 1500 + 150 * template, size),
+                    { 200, 3000, 600 }, { 10, 300, 50 })
 end
 
 
@@ -217,10 +212,8 @@ function KINDS.burst(draw, list, at, size)
     local tokens = skewed(draw, 1000, 8000, 2500)
 
     for _ = 1, 24 do
-        list[#list + 1] = {
-            at = at + 0.5 * draw(), parts = { part(stream, tokens, size) },
-            turns = { { think = 0, add = floor(skewed(draw, 10, 100, 30)),
-                        output = floor(skewed(draw, 20, 300, 80)) } } }
+        question(draw, list, at + 0.5 * draw(), part(stream, tokens, size),
+                 { 10, 100, 30 }, { 20, 300, 80 })
     end
 
     return 24

@@ -16,6 +16,7 @@
 
 local ffi = require "ffi"
 local new_engine = require "resty.kv_router.tools.simulate.engine".new
+local new_heap = require "resty.kv_router.tools.simulate.heap".new
 local new_index = require "resty.kv_router.tools.simulate.index".new
 local new_random = require "resty.kv_router.request.random".new
 local new_router = require "resty.kv_router.tools.simulate.router".new
@@ -25,11 +26,9 @@ local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
 local floor = math.floor
-local ipairs = ipairs
 local log = math.log
 local max = math.max
 local min = math.min
-local setmetatable = setmetatable
 
 local CACHES = {
     vllm = require "resty.kv_router.tools.simulate.vllm_cache",
@@ -53,7 +52,7 @@ local PILED = 4
 local EVEN = 2
 
 
--- ---- time: a binary heap of what is to be done ------------------------------
+-- ---- time: what is to be done ------------------------------------------------
 
 -- Two things at one time are done in the order in which they were planned.
 local function before(a, b)
@@ -62,57 +61,8 @@ end
 
 
 local function plan(self, at, act, what)
-    local heap = self.heap
-    local entry = { at = at, number = self.planned, act = act, what = what }
-    local i = #heap + 1
-
+    self.heap:push({ at = at, number = self.planned, act = act, what = what })
     self.planned = self.planned + 1
-
-    while i > 1 do
-        local up = floor(i / 2)
-
-        if before(heap[up], entry) then
-            break
-        end
-
-        heap[i] = heap[up]
-        i = up
-    end
-
-    heap[i] = entry
-end
-
-
-local function next_entry(self)
-    local heap = self.heap
-    local n = #heap
-    local top, last = heap[1], heap[n]
-
-    heap[n] = nil
-    n = n - 1
-
-    local i = 1
-
-    while 2 * i <= n do
-        local child = 2 * i
-
-        if child < n and before(heap[child + 1], heap[child]) then
-            child = child + 1
-        end
-
-        if before(last, heap[child]) then
-            break
-        end
-
-        heap[i] = heap[child]
-        i = child
-    end
-
-    if n > 0 then
-        heap[i] = last
-    end
-
-    return top
 end
 
 
@@ -479,7 +429,7 @@ local ACTS = {
 function _M.run(conf, talks, clock, progress)
     local total = conf.workers * conf.blocks
     local self = setmetatable({
-        conf = conf, heap = {}, planned = 0, now = 0,
+        conf = conf, heap = new_heap(before), planned = 0, now = 0,
         index = new_index(conf.block_size, conf.workers, total, conf.routers),
         truth = (conf.event_delay > 0 or conf.event_loss > 0)
                 and new_index(conf.block_size, conf.workers, total, 1) or nil,
@@ -521,8 +471,8 @@ function _M.run(conf, talks, clock, progress)
 
     local steps = 0
 
-    while #self.heap > 0 do
-        local entry = next_entry(self)
+    while self.heap.n > 0 do
+        local entry = self.heap:pop()
 
         self.now, clock.now = entry.at, entry.at
         ACTS[entry.act](self, entry.what)
