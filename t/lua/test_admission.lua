@@ -129,11 +129,11 @@ is(ended(), "a", "who finds room does not wait")
 come("b")
 pass(0.1)
 is(ended(), "a", "who finds none does")
-is(#gate.waiters, 1, "and is counted")
+is(gate:waiting(), 1, "and is counted")
 room = 1
 pass(0.02)
 is(ended(), "a, b", "until there is some")
-is(#gate.waiters, 0, "and then no more")
+is(gate:waiting(), 0, "and then no more")
 
 begin {}
 for i = 1, 5 do
@@ -201,7 +201,7 @@ come("b")
 room = 1
 pass(1)
 is(ended(), "b", "nor do many who are")
-is(#gate.waiters, 0, "none of them is counted then")
+is(gate:waiting(), 0, "none of them is counted then")
 
 begin { queue = 3 }
 come("a")
@@ -211,7 +211,7 @@ come("b")
 come("c")
 come("d")
 is(ended(), "d full", "their places are for others at once")
-is(#gate.waiters, 3, "and only theirs")
+is(gate:waiting(), 3, "and only theirs")
 room = 2
 pass(1)
 is(ended(), "d full, a, b", "who waited before is before them")

@@ -197,4 +197,12 @@ function _M.ended(self)
 end
 
 
+-- How many wait.
+function _M.waiting(self)
+    held.sweep()
+
+    return #self.waiters
+end
+
+
 return _M

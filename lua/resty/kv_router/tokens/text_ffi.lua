@@ -229,15 +229,6 @@ function _M.find(s, part, from)
 end
 
 
-function _M.rfind(s, part)
-    local at = tonumber((C.kvr_string_rfind(s, #s, part, #part)))
-
-    if at <= #s then
-        return at
-    end
-end
-
-
 local number = ffi_new("char[512]")
 
 -- A double by a format such as "%.3e", rounded as C does; LuaJIT rounds a tie
