@@ -281,9 +281,10 @@ local function zone_of(self)
 end
 
 
-local function refuse(status, body)
+-- once: another try would end as this one.
+local function refuse(status, body, once)
     ngx.status = status
-    ngx.header["Retry-After"] = RETRY_AFTER
+    ngx.header["Retry-After"] = not once and RETRY_AFTER or nil
     ngx.header["Content-Type"] = "application/json"
     print(body)
 
@@ -291,20 +292,10 @@ local function refuse(status, body)
 end
 
 
-local function unavailable()
-    return refuse(503, NO_WORKER)
-end
-
-
--- Another try would end as this one: no Retry-After.
 local function not_found(zone)
     lib.refused(zone, WHY.UNKNOWN_MODEL)
 
-    ngx.status = 404
-    ngx.header["Content-Type"] = "application/json"
-    print(UNKNOWN_MODEL)
-
-    return ngx_exit(404)
+    return refuse(404, UNKNOWN_MODEL, true)
 end
 
 
@@ -656,13 +647,13 @@ function router:access(given)
         elseif none then
             lib.refused(zone, WHY.NO_WORKER)
 
-            return unavailable()
+            return refuse(503, NO_WORKER)
 
         else
             log_failure(self, found, err or told, by_load)
 
             if by_load then
-                return unavailable()
+                return refuse(503, NO_WORKER)
             end
 
             by_load = true

@@ -37,8 +37,8 @@ local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
+local explained = order.explained
 local huge = math.huge
-local listed = order.listed
 local lowest = order.lowest
 local min = math.min
 
@@ -100,7 +100,7 @@ end
 
 
 -- Writes the costs.  The reason why all workers are in, or nil.
-local function weigh(self, cost, ctx, exploring)
+local function weigh(cost, ctx, self, exploring)
     local conf = self.conf
     local near, others = fill(cost, ctx, conf.threshold)
     local why
@@ -123,12 +123,7 @@ end
 
 -- The loads, 2^40 more for workers that are not in.  Nothing is drawn for it.
 function _M:explain(ctx)
-    local n = #ctx.candidates
-    local cost = costs(n)
-
-    weigh(self, cost, ctx, false)
-
-    return listed(cost, n)
+    return explained(weigh, ctx, self, false)
 end
 
 
@@ -139,7 +134,7 @@ function _M:pick(ctx)
     local n = #ctx.candidates
     local cost = costs(n)
     local exploring = explore > 0 and ctx.random() < explore
-    local why = weigh(self, cost, ctx, exploring)
+    local why = weigh(cost, ctx, self, exploring)
     local list, k = lowest(cost, n, ctx.wanted, ctx.random)
 
     return list, k, why or "overlap"

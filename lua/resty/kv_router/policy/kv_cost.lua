@@ -93,10 +93,10 @@ local order = require "resty.kv_router.request.order"
 local ceil = math.ceil
 local costs = order.costs
 local error = error
+local explained = order.explained
 local ffi_new = ffi.new
 local floor = math.floor
 local huge = math.huge
-local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -222,7 +222,7 @@ end
 
 -- Writes the cost of each candidate to cost[1] to cost[#candidates], in
 -- blocks.
-local function fill(cost, conf, ctx)
+local function fill(cost, ctx, conf)
     local candidates = ctx.candidates
     local bs, isl = ctx.block_size, ctx.prompt_tokens
     local overlap_credit = conf.overlap_credit
@@ -291,12 +291,7 @@ end
 
 
 function _M:explain(ctx)
-    local n = #ctx.candidates
-    local cost = costs(n)
-
-    fill(cost, settings_of(self, ctx), ctx)
-
-    return listed(cost, n)
+    return explained(fill, ctx, settings_of(self, ctx))
 end
 
 
@@ -324,7 +319,7 @@ function _M:pick(ctx)
     local n = #ctx.candidates
     local cost = costs(n)
 
-    fill(cost, conf, ctx)
+    fill(cost, ctx, conf)
 
     local first
 

@@ -24,7 +24,7 @@ local maker = require "resty.kv_router.request.conf".maker
 local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
-local listed = order.listed
+local explained = order.explained
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -59,12 +59,7 @@ end
 
 
 function _M:explain(ctx)
-    local n = #ctx.candidates
-    local cost = costs(n)
-
-    fill(cost, ctx)
-
-    return listed(cost, n)
+    return explained(fill, ctx)
 end
 
 

@@ -36,9 +36,9 @@ local order = require "resty.kv_router.request.order"
 local sessions = require "resty.kv_router.request.sessions"
 
 local costs = order.costs
+local explained = order.explained
 local floor = math.floor
 local huge = math.huge
-local listed = order.listed
 local lowest = order.lowest
 local max = math.max
 local min = math.min
@@ -218,7 +218,7 @@ end
 
 -- Writes the costs of all candidates, their scores below zero; returns the
 -- session's key, and the candidate that served it last.
-local function fill(self, ctx, cost)
+local function fill(cost, ctx, self)
     local scorers = self.scorers
     local candidates = ctx.candidates
     local at, key
@@ -262,12 +262,7 @@ end
 
 -- A score of 5 costs -5.
 function _M:explain(ctx)
-    local n = #ctx.candidates
-    local cost = costs(n)
-
-    fill(self, ctx, cost)
-
-    return listed(cost, n)
+    return explained(fill, ctx, self)
 end
 
 
@@ -278,7 +273,7 @@ function _M:pick(ctx)
     local candidates = ctx.candidates
     local n = #candidates
     local cost = costs(n)
-    local key, at = fill(self, ctx, cost)
+    local key, at = fill(cost, ctx, self)
     local picker = self.conf.picker
     local first
 

@@ -53,9 +53,14 @@ function _M.costs(n)
 end
 
 
--- The costs of candidates 1 to n as a table: what a policy's explain() returns.
-function _M.listed(cost, n)
+-- The costs of all candidates as a table: what a policy's explain() returns.
+-- fill(cost, ctx, ...) writes them.
+function _M.explained(fill, ctx, ...)
+    local n = #ctx.candidates
+    local cost = _M.costs(n)
     local found = {}
+
+    fill(cost, ctx, ...)
 
     for i = 1, n do
         found[i] = cost[i]
