@@ -255,10 +255,13 @@ kvr_normalised_bits(kvr_decoder_t *d, kvr_event_t *ev,
     ev->nadded = ev->nhandles;
 
     if (ev->verdict == KVR_KEEP) {
-        ev->handles = kvr_normalised_u64s(d, ev, &item[4], &d->handles,
-                                          KVR_EVENT_BLOCKS_MAX,
-                                          &ev->nhandles);
+        (void) kvr_normalised_u64s(d, ev, &item[4], &d->handles,
+                                   KVR_EVENT_BLOCKS_MAX, &ev->nhandles);
     }
+
+    /* if the second list is wrong, the first one is there still */
+
+    ev->handles = d->handles.data;
 
     return KVR_OK;
 }
