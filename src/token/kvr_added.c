@@ -125,15 +125,9 @@ kvr_added_node(kvr_added_trie_t *t, const kvr_added_t *tokens,
         n--;
     }
 
-    for (i = 0; i < n; i = j) {
-
-        for (j = i; j < n && sorted[j]->text[depth] == sorted[i]->text[depth];
-             j++)
-        {
-            /* void */
-        }
-
-        node->nedges++;
+    for (i = 0; i < n; i++) {
+        node->nedges += i == 0 || sorted[i]->text[depth]
+                                  != sorted[i - 1]->text[depth];
     }
 
     edge = t->nedges;

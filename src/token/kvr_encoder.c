@@ -13,13 +13,33 @@
 #define KVR_ENCODER_KEPT     (1 << 20)  /* bytes of a buffer that is kept from
                                            text to text */
 
-static uint32_t kvr_encoder_go(kvr_encoder_t *e);
 static void kvr_encoder_check(kvr_encoder_t *e);
 static void kvr_encoder_find(kvr_encoder_t *e);
 static void kvr_encoder_token(kvr_encoder_t *e);
 static void kvr_encoder_end(kvr_encoder_t *e);
 static bool kvr_encoder_is_cut(const kvr_added_t *token);
 static void kvr_encoder_trim(kvr_bytes_t *b);
+
+
+/* A part of the work, and how much it is, in pieces. */
+typedef struct {
+    void      (*go)(kvr_encoder_t *e);
+    uint32_t    pieces;
+} kvr_encoder_work_t;
+
+
+static const kvr_encoder_work_t  kvr_encoder_works[KVR_ENCODER_NOTHING] = {
+    [KVR_ENCODER_CHECK] = { kvr_encoder_check, KVR_ENCODER_PIECES },
+    [KVR_ENCODER_FIND] = { kvr_encoder_find, KVR_ENCODER_PIECES / 4 },
+    [KVR_ENCODER_NORMALIZE] = { kvr_encoder_normalize,
+                                KVR_ENCODER_PIECES / 4 },
+    [KVR_ENCODER_SECTION] = { kvr_encoder_section, 1 },
+    [KVR_ENCODER_REPAIR] = { kvr_encoder_repair, 1 },
+    [KVR_ENCODER_SPLIT] = { kvr_encoder_split, 1 },
+    [KVR_ENCODER_MERGE] = { kvr_encoder_merge, KVR_ENCODER_PIECES },
+    [KVR_ENCODER_TOKEN] = { kvr_encoder_token, 1 },
+    [KVR_ENCODER_END] = { kvr_encoder_end, 1 }
+};
 
 
 static uint64_t
@@ -139,15 +159,18 @@ kvr_encoder_begin_at(kvr_encoder_t *e, const char *text, size_t len,
 kvr_encoder_rc_t
 kvr_encoder_step(kvr_encoder_t *e, uint64_t budget_ns)
 {
-    uint32_t  units;
-    uint64_t  end;
+    uint32_t                    units;
+    uint64_t                    end;
+    const kvr_encoder_work_t   *work;
 
     end = budget_ns ? kvr_encoder_now() + budget_ns : 0;
     units = 0;
 
     while (e->state != KVR_ENCODER_NOTHING) {
 
-        units += kvr_encoder_go(e);
+        work = &kvr_encoder_works[e->state];
+        work->go(e);
+        units += work->pieces;
 
         if (units >= KVR_ENCODER_PIECES) {
             units = 0;
@@ -161,55 +184,6 @@ kvr_encoder_step(kvr_encoder_t *e, uint64_t budget_ns)
     }
 
     return e->rc;
-}
-
-
-/* Does a part of the work; returns how much it was, in pieces. */
-
-static uint32_t
-kvr_encoder_go(kvr_encoder_t *e)
-{
-    switch (e->state) {
-
-    case KVR_ENCODER_CHECK:
-        kvr_encoder_check(e);
-        return KVR_ENCODER_PIECES;
-
-    case KVR_ENCODER_FIND:
-        kvr_encoder_find(e);
-        return KVR_ENCODER_PIECES / 4;
-
-    case KVR_ENCODER_NORMALIZE:
-        kvr_encoder_normalize(e);
-        return KVR_ENCODER_PIECES / 4;
-
-    case KVR_ENCODER_SECTION:
-        kvr_encoder_section(e);
-        return 1;
-
-    case KVR_ENCODER_REPAIR:
-        kvr_encoder_repair(e);
-        return 1;
-
-    case KVR_ENCODER_SPLIT:
-        kvr_encoder_split(e);
-        return 1;
-
-    case KVR_ENCODER_MERGE:
-        kvr_encoder_merge(e, KVR_ENCODER_MERGES);
-        return KVR_ENCODER_PIECES;
-
-    case KVR_ENCODER_TOKEN:
-        kvr_encoder_token(e);
-        return 1;
-
-    case KVR_ENCODER_END:
-        kvr_encoder_end(e);
-        return 1;
-
-    default:
-        return KVR_ENCODER_PIECES;
-    }
 }
 
 

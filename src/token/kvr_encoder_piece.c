@@ -162,18 +162,18 @@ kvr_encoder_piece(kvr_encoder_t *e)
     e->piece_hash = hash;
     kvr_merge_begin(e->merge, e->piece, e->piece_len);
 
-    kvr_encoder_merge(e, KVR_ENCODER_MERGES);
+    kvr_encoder_merge(e);
 }
 
 
 void
-kvr_encoder_merge(kvr_encoder_t *e, uint32_t budget)
+kvr_encoder_merge(kvr_encoder_t *e)
 {
     kvr_merge_rc_t      rc;
     kvr_merge_state_t  *m;
 
     m = e->merge;
-    rc = kvr_merge_run(m, &e->t->vocabulary, budget);
+    rc = kvr_merge_run(m, &e->t->vocabulary, KVR_ENCODER_MERGES);
 
     if (m->failed) {
         kvr_encoder_fail(e, KVR_ENCODER_MEMORY);

@@ -106,7 +106,7 @@ void kvr_encoder_normalize(kvr_encoder_t *e);
 void kvr_encoder_section(kvr_encoder_t *e);
 void kvr_encoder_repair(kvr_encoder_t *e);
 void kvr_encoder_split(kvr_encoder_t *e);
-void kvr_encoder_merge(kvr_encoder_t *e, uint32_t budget);
+void kvr_encoder_merge(kvr_encoder_t *e);
 
 /* Ends the encoding. */
 static inline void

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE                     /* memmem() */
 
 #include "kvr_string.h"
+#include "kvr_unicode.h"
 
 
 #define KVR_STRING_HIGH   0x8080808080808080ull
@@ -92,19 +93,7 @@ kvr_string_offset(const char *s, size_t len, size_t i)
 size_t
 kvr_string_wide(const char *s, size_t len)
 {
-    size_t  i;
-
-    for (i = 0; i + 8 <= len; i += 8) {
-        if (kvr_string_word(s + i) & KVR_STRING_HIGH) {
-            break;
-        }
-    }
-
-    while (i < len && (unsigned char) s[i] < 0x80) {
-        i++;
-    }
-
-    return i;
+    return kvr_unicode_ascii(s, 0, len);
 }
 
 

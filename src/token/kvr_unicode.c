@@ -291,31 +291,6 @@ kvr_unicode_white(uint32_t c)
 }
 
 
-/* The offset behind the ASCII characters that begin at `at`. */
-
-static size_t
-kvr_unicode_ascii(const char *text, size_t at, size_t len)
-{
-    uint64_t  word;
-
-    while (at + 8 <= len) {
-        memcpy(&word, text + at, 8);
-
-        if (word & UINT64_C(0x8080808080808080)) {
-            break;
-        }
-
-        at += 8;
-    }
-
-    while (at < len && (uint8_t) text[at] < 0x80) {
-        at++;
-    }
-
-    return at;
-}
-
-
 /* ---- repair ------------------------------------------------------------- */
 
 uint32_t

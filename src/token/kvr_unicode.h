@@ -97,6 +97,31 @@ kvr_unicode_before(const char *text, size_t at)
 }
 
 
+/* The offset behind the ASCII characters that begin at `at`. */
+
+static inline size_t
+kvr_unicode_ascii(const char *text, size_t at, size_t len)
+{
+    uint64_t  word;
+
+    while (at + 8 <= len) {
+        memcpy(&word, text + at, 8);
+
+        if (word & UINT64_C(0x8080808080808080)) {
+            break;
+        }
+
+        at += 8;
+    }
+
+    while (at < len && (uint8_t) text[at] < 0x80) {
+        at++;
+    }
+
+    return at;
+}
+
+
 /* White space: Unicode's property of that name. */
 bool kvr_unicode_white(uint32_t c);
 

@@ -85,6 +85,9 @@ static const kvr_form_field_t  kvr_form_numbers[] = {
 };
 
 
+#define filled(name, forms, engines)                                          \
+    { { NULL, name }, { NULL, NULL }, KVR_FIELD_FILLED, false, forms, engines }
+
 static const kvr_field_rule_t  kvr_form_rules[] = {
 
     /* the engine reads nothing of its cache */
@@ -106,32 +109,25 @@ static const kvr_field_rule_t  kvr_form_rules[] = {
 
     /* the prompt is, or has, more than these tokens */
 
-    { { NULL, "prompt_embeds" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_COMPLETIONS, KVR_VLLM },
-    { { NULL, "input_embeds" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "session_params" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_OPENAI | KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "image_data" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "video_data" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "audio_data" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "content_parts" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_GENERATE, KVR_VLLM },
-    { { NULL, "previous_response_id" }, { NULL, NULL }, KVR_FIELD_FILLED,
-      false, KVR_RESPONSES, KVR_ANY },
+    filled("prompt_embeds", KVR_COMPLETIONS, KVR_VLLM),
+    filled("input_embeds", KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("session_params", KVR_OPENAI | KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("image_data", KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("video_data", KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("audio_data", KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("content_parts", KVR_GENERATE, KVR_VLLM),
+    filled("previous_response_id", KVR_RESPONSES, KVR_ANY),
     { { NULL, "suffix" }, { NULL, NULL }, KVR_FIELD_GIVEN, true,
       KVR_COMPLETIONS, KVR_ANY },
 
     /* a namespace that no event names */
 
-    { { NULL, "extra_key" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_OPENAI | KVR_RESPONSES | KVR_SGLANG_GENERATE, KVR_SGLANG },
-    { { NULL, "lora_request" }, { NULL, NULL }, KVR_FIELD_FILLED, false,
-      KVR_OPENAI, KVR_TRTLLM },
+    filled("extra_key",
+           KVR_OPENAI | KVR_RESPONSES | KVR_SGLANG_GENERATE, KVR_SGLANG),
+    filled("lora_request", KVR_OPENAI, KVR_TRTLLM),
 };
+
+#undef filled
 
 
 #define engine(id, name, ...)  name,

@@ -17,17 +17,26 @@ static void kvr_json_events_skip(kvr_decoder_t *d,
 static uint32_t kvr_json_events_kind(kvr_json_t *j);
 
 
-void
-kvr_json_events_open(kvr_decoder_t *d)
+kvr_rc_t
+kvr_json_events_open(kvr_decoder_t *d, size_t size,
+    kvr_rc_t (*next)(kvr_decoder_t *d, kvr_event_t *ev), kvr_why_t *why)
 {
+    if (kvr_scratch_reserve(&d->state, size) == NULL) {
+        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
+    }
+
+    memset(d->state.data, 0, size);
     kvr_json_init(&d->json, d->in.pos, d->in.left);
     d->json.utf8 = true;
+    d->next = next;
+
+    return KVR_OK;
 }
 
 
 kvr_rc_t
 kvr_json_events_next(kvr_decoder_t *d, const kvr_json_events_t *e,
-    bool *stray)
+    kvr_event_t *ev)
 {
     kvr_json_t  *j;
 
@@ -43,12 +52,9 @@ kvr_json_events_next(kvr_decoder_t *d, const kvr_json_events_t *e,
             continue;
         }
 
-        *stray = true;
-
         switch (kvr_json_events_kind(j)) {
 
         case KVR_JSON_MAP:
-            *stray = false;
 
             if (kvr_json_events_object(d, e)) {
                 return KVR_OK;
@@ -58,11 +64,11 @@ kvr_json_events_next(kvr_decoder_t *d, const kvr_json_events_t *e,
 
         case KVR_JSON_LIST:
 
-            if (kvr_json_open(j, '[') && j->depth == 2) {
-                return KVR_OK;
+            if (!kvr_json_open(j, '[') || j->depth != 2) {
+                continue;
             }
 
-            continue;
+            break;
 
         default:
 
@@ -70,10 +76,13 @@ kvr_json_events_next(kvr_decoder_t *d, const kvr_json_events_t *e,
                 return KVR_DONE;
             }
 
-            if (kvr_json_skip(j)) {
-                return KVR_OK;
+            if (!kvr_json_skip(j)) {
+                continue;
             }
         }
+
+        return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
+                                "event is not an object");
     }
 
     d->detail = "JSON syntax error";

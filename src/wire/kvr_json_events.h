@@ -105,16 +105,20 @@ typedef struct {
 } kvr_json_events_t;
 
 
-/* Makes the cursor ready for the bytes in d->in. */
-void kvr_json_events_open(kvr_decoder_t *d);
+/*
+ * Makes the cursor ready for the bytes in d->in, and d->state of that size,
+ * all zero.  KVR_INVALID, as the dialects' open has it: no memory.
+ */
+kvr_rc_t kvr_json_events_open(kvr_decoder_t *d, size_t size,
+    kvr_rc_t (*next)(kvr_decoder_t *d, kvr_event_t *ev), kvr_why_t *why);
 
 /*
- * Reads the next event.  KVR_OK, *stray being true if there was a value that
- * is no object; KVR_DONE; KVR_INVALID when the JSON is broken, d->detail says
- * so.
+ * Reads the next event.  KVR_OK, the event being refused if there was a value
+ * that is no object; KVR_DONE; KVR_INVALID when the JSON is broken, d->detail
+ * says so.
  */
 kvr_rc_t kvr_json_events_next(kvr_decoder_t *d, const kvr_json_events_t *e,
-    bool *stray);
+    kvr_event_t *ev);
 
 
 #endif /* KVR_JSON_EVENTS_H_INCLUDED */

@@ -148,36 +148,24 @@ static const kvr_json_events_t  kvr_router_events = {
 kvr_rc_t
 kvr_router_event_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    if (kvr_scratch_reserve(&d->state, sizeof(kvr_router_event_t)) == NULL) {
-        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-    }
-
-    kvr_json_events_open(d);
-    d->next = kvr_router_event_next;
-
-    return KVR_OK;
+    return kvr_json_events_open(d, sizeof(kvr_router_event_t),
+                                kvr_router_event_next, why);
 }
 
 
 static kvr_rc_t
 kvr_router_event_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    bool                 stray;
     kvr_rc_t             rc;
     kvr_router_event_t  *r;
 
     r = d->state.data;
     r->ev = ev;
 
-    rc = kvr_json_events_next(d, &kvr_router_events, &stray);
+    rc = kvr_json_events_next(d, &kvr_router_events, ev);
 
-    if (rc != KVR_OK) {
+    if (rc != KVR_OK || ev->verdict != KVR_KEEP) {
         return rc;
-    }
-
-    if (stray) {
-        return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
-                                "event is not an object");
     }
 
     return kvr_router_event_verdict(d, ev);

@@ -53,28 +53,16 @@ static const char *const  kvr_tensorrt_details[KVR_WHYS] = {
 kvr_rc_t
 kvr_tensorrt_open(kvr_decoder_t *d, kvr_why_t *why)
 {
-    kvr_tensorrt_t  *t;
-
-    t = kvr_scratch_reserve(&d->state, sizeof(kvr_tensorrt_t));
-    if (t == NULL) {
-        return kvr_frame_invalid(d, why, KVR_WHY_LIMIT, "out of memory");
-    }
-
-    t->ready = false;
-
-    kvr_json_events_open(d);
-
     d->page = 0;
-    d->next = kvr_tensorrt_next;
 
-    return KVR_OK;
+    return kvr_json_events_open(d, sizeof(kvr_tensorrt_t), kvr_tensorrt_next,
+                                why);
 }
 
 
 static kvr_rc_t
 kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 {
-    bool             stray;
     uint32_t         at, source;
     kvr_rc_t         rc;
     kvr_tensorrt_t  *t;
@@ -87,15 +75,10 @@ kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev)
 
         if (!t->ready) {
 
-            rc = kvr_json_events_next(d, &kvr_tensorrt_events, &stray);
+            rc = kvr_json_events_next(d, &kvr_tensorrt_events, ev);
 
-            if (rc != KVR_OK) {
+            if (rc != KVR_OK || ev->verdict != KVR_KEEP) {
                 return rc;
-            }
-
-            if (stray) {
-                return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
-                                        "event is not an object");
             }
 
             kvr_tensorrt_judge(d);
