@@ -199,11 +199,12 @@ def a_full_ring_drops():
     """what a full ring has no room for is dropped and counted"""
     before = routed()["dropped"]
     for _ in range(TRIES):
-        pid = lease()["pid"]
+        # read before the stop: after it another process may have the lease
+        holder = lease()
+        pid, token = holder["pid"], holder["token"]
         os.kill(pid, signal.SIGSTOP)
         stage.patience = 5               # it may have taken a connection
         try:
-            token = lease()["token"]
             number = 0
             while lease()["token"] == token and routed()["dropped"] == before:
                 number += 1
