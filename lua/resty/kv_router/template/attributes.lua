@@ -161,7 +161,7 @@ end
 local function item_of_dict(object, key)
     local kind = type(key) == "table" and getmetatable(key)
 
-    -- what has no hash is no key
+    -- a list or dict has no hash, so it is no key
     if kind == LIST or kind == DICT then
         return UNDEFINED
     end

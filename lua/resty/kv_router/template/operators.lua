@@ -274,7 +274,7 @@ function _M.mod(a, b)
 
     local m = fmod(x, y)
 
-    -- it has the sign of the divisor
+    -- a remainder has the sign of the divisor
     return result(m ~= 0 and (y < 0) ~= (m < 0) and m + y or m, false)
 end
 

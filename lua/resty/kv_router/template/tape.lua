@@ -49,7 +49,7 @@ local ESCAPED, CUT = 1, 2
 local KEPT = 65536
 local ENTRIES_MAX = 524288
 
--- what is read until pause() is called: bytes of strings, and so many for each
+-- the work between two calls of pause(): bytes of strings, and so many for each
 -- entry; some 0.1 ms
 local STEP = 65536
 local STEP_ENTRY = 64
