@@ -27,7 +27,6 @@ static bool kvr_relay_tls_file(const char *option, const char *file,
 static int kvr_relay_tls_no_password(char *buf, int size, int rwflag,
     void *data);
 static bool kvr_relay_tls_expect(SSL *ssl, const char *name);
-static void kvr_relay_tls_reason(const SSL *ssl, char why[KVR_RELAY_TLS_WHY]);
 
 
 bool
@@ -42,10 +41,11 @@ kvr_relay_tls_check(const kvr_relay_options_t *o, char why[KVR_RELAY_TLS_WHY])
 }
 
 
-SSL *
+BIO *
 kvr_relay_tls_create(const kvr_relay_options_t *o, const kvr_redis_url_t *url,
-    int fd, char why[KVR_RELAY_TLS_WHY])
+    char why[KVR_RELAY_TLS_WHY])
 {
+    BIO      *bio;
     SSL      *ssl;
     SSL_CTX  *ctx;
 
@@ -54,20 +54,20 @@ kvr_relay_tls_create(const kvr_relay_options_t *o, const kvr_redis_url_t *url,
         return NULL;
     }
 
-    ssl = SSL_new(ctx);
+    bio = BIO_new_ssl(ctx, 1);
     SSL_CTX_free(ctx);
 
-    if (ssl == NULL || SSL_set_fd(ssl, fd) == 0
+    if (bio == NULL || BIO_get_ssl(bio, &ssl) != 1
         || !kvr_relay_tls_expect(ssl, o->redis_name ? o->redis_name
                                                     : url->host))
     {
         snprintf(why, KVR_RELAY_TLS_WHY, "no TLS: out of memory, or a name "
                  "that is none");
-        SSL_free(ssl);
+        BIO_free_all(bio);
         return NULL;
     }
 
-    return ssl;
+    return bio;
 }
 
 
@@ -220,37 +220,7 @@ kvr_relay_tls_expect(SSL *ssl, const char *name)
 }
 
 
-kvr_relay_tls_next_t
-kvr_relay_tls_next(const SSL *ssl, int rc, char why[KVR_RELAY_TLS_WHY])
-{
-    switch (SSL_get_error(ssl, rc)) {
-
-    case SSL_ERROR_WANT_READ:
-        return KVR_RELAY_TLS_READ;
-
-    case SSL_ERROR_WANT_WRITE:
-        return KVR_RELAY_TLS_WRITE;
-
-    case SSL_ERROR_SSL:
-        kvr_relay_tls_reason(ssl, why);
-        return KVR_RELAY_TLS_FAILED;
-
-    case SSL_ERROR_SYSCALL:
-        if (errno != 0) {
-            snprintf(why, KVR_RELAY_TLS_WHY, "%s", strerror(errno));
-            return KVR_RELAY_TLS_FAILED;
-        }
-
-        break;
-    }
-
-    snprintf(why, KVR_RELAY_TLS_WHY, "the server closed the connection");
-
-    return KVR_RELAY_TLS_FAILED;
-}
-
-
-static void
+void
 kvr_relay_tls_reason(const SSL *ssl, char why[KVR_RELAY_TLS_WHY])
 {
     long           verified;

@@ -21,11 +21,11 @@ static bool kvr_relay_wire_unix(kvr_relay_wire_t *w, const char *path);
 static bool kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
     const struct sockaddr *address, socklen_t len);
 static bool kvr_relay_wire_connected(kvr_relay_wire_t *w);
-static ssize_t kvr_relay_wire_tls(kvr_relay_wire_t *w, int rc, bool *waits,
-    kvr_relay_tls_next_t other);
 static void kvr_relay_wire_failed(kvr_relay_wire_t *w, int err);
-static ssize_t kvr_relay_wire_plain(kvr_relay_wire_t *w, ssize_t n);
+static ssize_t kvr_relay_wire_did(kvr_relay_wire_t *w, int rc, bool *waits,
+    int other);
 static void kvr_relay_wire_clear(void);
+static void kvr_relay_wire_drop(kvr_relay_wire_t *w);
 
 
 bool
@@ -105,14 +105,7 @@ kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
 {
     int  on;
 
-    if (w->phase != KVR_RELAY_WIRE_NONE) {
-        SSL_free(w->ssl);
-        w->ssl = NULL;
-        w->in_writes = false;
-
-        close(w->fd);
-        w->phase = KVR_RELAY_WIRE_NONE;
-    }
+    kvr_relay_wire_drop(w);
 
     w->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -121,9 +114,17 @@ kvr_relay_wire_connect(kvr_relay_wire_t *w, int family,
         return false;
     }
 
+    w->bio = BIO_new_socket(w->fd, BIO_CLOSE);
+
+    if (w->bio == NULL) {
+        kvr_relay_wire_failed(w, ENOMEM);
+        close(w->fd);
+        return false;
+    }
+
     if (connect(w->fd, address, len) == -1 && errno != EINPROGRESS) {
         kvr_relay_wire_failed(w, errno);
-        close(w->fd);
+        kvr_relay_wire_drop(w);
         return false;
     }
 
@@ -140,7 +141,8 @@ bool
 kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_redis_url_t *url,
     const kvr_relay_options_t *o)
 {
-    ssize_t  n;
+    BIO      *tls;
+    ssize_t   n;
 
     if (w->phase == KVR_RELAY_WIRE_CONNECTING) {
 
@@ -153,18 +155,20 @@ kvr_relay_wire_step(kvr_relay_wire_t *w, const kvr_redis_url_t *url,
             return true;
         }
 
-        w->ssl = kvr_relay_tls_create(o, url, w->fd, w->why);
-        if (w->ssl == NULL) {
+        tls = kvr_relay_tls_create(o, url, w->why);
+        if (tls == NULL) {
             return false;
         }
 
+        (void) BIO_get_ssl(tls, &w->ssl);
+        w->bio = BIO_push(tls, w->bio);
         w->phase = KVR_RELAY_WIRE_HANDSHAKE;
     }
 
     kvr_relay_wire_clear();
 
-    n = kvr_relay_wire_tls(w, SSL_connect(w->ssl), &w->in_writes,
-                           KVR_RELAY_TLS_WRITE);
+    n = kvr_relay_wire_did(w, (int) BIO_do_handshake(w->bio), &w->in_writes,
+                           BIO_FLAGS_WRITE);
 
     if (n > 0) {
         w->phase = KVR_RELAY_WIRE_OPEN;
@@ -233,24 +237,11 @@ kvr_relay_wire_events(const kvr_relay_wire_t *w, bool out)
 ssize_t
 kvr_relay_wire_read(kvr_relay_wire_t *w, char *buf, size_t size)
 {
-    ssize_t  n;
-
     kvr_relay_wire_clear();
 
-    if (w->ssl != NULL) {
-        return kvr_relay_wire_tls(w, SSL_read(w->ssl, buf,
-                                              (int) kvr_min(size, INT_MAX)),
-                                  &w->in_writes, KVR_RELAY_TLS_WRITE);
-    }
-
-    n = recv(w->fd, buf, size, 0);
-
-    if (n == 0) {
-        snprintf(w->why, sizeof(w->why), "the server closed the connection");
-        return -1;
-    }
-
-    return kvr_relay_wire_plain(w, n);
+    return kvr_relay_wire_did(w, BIO_read(w->bio, buf,
+                                          (int) kvr_min(size, INT_MAX)),
+                              &w->in_writes, BIO_FLAGS_WRITE);
 }
 
 
@@ -259,52 +250,38 @@ kvr_relay_wire_write(kvr_relay_wire_t *w, const char *buf, size_t len)
 {
     kvr_relay_wire_clear();
 
-    if (w->ssl != NULL) {
-        return kvr_relay_wire_tls(w, SSL_write(w->ssl, buf,
-                                               (int) kvr_min(len, INT_MAX)),
-                                  &w->out_reads, KVR_RELAY_TLS_READ);
-    }
-
-    return kvr_relay_wire_plain(w, send(w->fd, buf, len, MSG_NOSIGNAL));
+    return kvr_relay_wire_did(w, BIO_write(w->bio, buf,
+                                           (int) kvr_min(len, INT_MAX)),
+                              &w->out_reads, BIO_FLAGS_READ);
 }
 
 
 /*
- * Reads or writes by TLS. waits: set when the call waits for the other
- * direction.
+ * Looks at what reading, writing or the handshake returned.  waits: set when
+ * it waits for the other direction, which TLS may do.
  */
 
 static ssize_t
-kvr_relay_wire_tls(kvr_relay_wire_t *w, int rc, bool *waits,
-    kvr_relay_tls_next_t other)
+kvr_relay_wire_did(kvr_relay_wire_t *w, int rc, bool *waits, int other)
 {
-    kvr_relay_tls_next_t  next;
-
     *waits = false;
 
     if (rc > 0) {
         return rc;
     }
 
-    next = kvr_relay_tls_next(w->ssl, rc, w->why);
-    *waits = (next == other);
-
-    return next == KVR_RELAY_TLS_FAILED ? -1 : 0;
-}
-
-
-static ssize_t
-kvr_relay_wire_plain(kvr_relay_wire_t *w, ssize_t n)
-{
-    if (n != -1) {
-        return n;
-    }
-
-    if (errno == EAGAIN || errno == EINTR) {
+    if (BIO_should_retry(w->bio)) {
+        *waits = BIO_test_flags(w->bio, other) != 0;
         return 0;
     }
 
-    snprintf(w->why, sizeof(w->why), "%s", strerror(errno));
+    if (ERR_peek_error() != 0) {
+        kvr_relay_tls_reason(w->ssl, w->why);
+
+    } else {
+        snprintf(w->why, sizeof(w->why), "%s", errno ? strerror(errno)
+                 : "the server closed the connection");
+    }
 
     return -1;
 }
@@ -323,15 +300,25 @@ kvr_relay_wire_clear(void)
 void
 kvr_relay_wire_close(kvr_relay_wire_t *w)
 {
-    SSL_free(w->ssl);
-
-    if (w->phase != KVR_RELAY_WIRE_NONE) {
-        close(w->fd);
-    }
+    kvr_relay_wire_drop(w);
 
     if (w->found != NULL) {
         freeaddrinfo(w->found);
     }
 
     memset(w, 0, sizeof(kvr_relay_wire_t));
+}
+
+
+/* Closes the socket, if there is one. */
+
+static void
+kvr_relay_wire_drop(kvr_relay_wire_t *w)
+{
+    BIO_free_all(w->bio);
+
+    w->bio = NULL;
+    w->ssl = NULL;
+    w->in_writes = false;
+    w->phase = KVR_RELAY_WIRE_NONE;
 }

@@ -1,7 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Bytes to and from Redis: by TCP or a unix socket, with TLS or without.
+ * Bytes to and from Redis: by TCP or a unix socket, with TLS or without, all
+ * of them by OpenSSL's BIO.
  * Nothing blocks but the lookup of a host's name.
  */
 
@@ -27,7 +28,9 @@ typedef enum {
 typedef struct {
     kvr_relay_wire_phase_t   phase;
     int                      fd;            /* unless NONE */
-    SSL                     *ssl;           /* NULL: no TLS, or not yet */
+    BIO                     *bio;           /* owns fd */
+    SSL                     *ssl;           /* of bio; NULL: no TLS, or not
+                                               yet */
     bool                     shaken;        /* a handshake has failed */
     bool                     in_writes;     /* reading waits for room, */
     bool                     out_reads;     /* and writing for input */
