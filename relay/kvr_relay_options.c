@@ -23,23 +23,25 @@
 
 
 typedef enum {
-    KVR_RELAY_TEXT,
+    KVR_RELAY_TEXT,                     /* of `most` bytes; 0: of any length */
     KVR_RELAY_LIST,                     /* repeated, or with commas */
     KVR_RELAY_NUMBER,
     KVR_RELAY_SIZE,                     /* bytes, with k, m, g */
     KVR_RELAY_SWITCH,                   /* on|off */
-    KVR_RELAY_LEVEL
+    KVR_RELAY_LEVEL,
+    KVR_RELAY_RETIRED                   /* went in this version */
 } kvr_relay_option_kind_t;
 
 
 typedef struct {
     const char               *name;
     const char               *value;    /* the name of the value in the help */
+    const char               *normal;   /* the default; NULL: none */
     kvr_relay_option_kind_t   kind;
     size_t                    offset;
     uint64_t                  least;
     uint64_t                  most;
-    const char               *help;
+    const char               *help;     /* or what takes its place */
 } kvr_relay_option_t;
 
 
@@ -50,7 +52,6 @@ static int kvr_relay_option_list(const kvr_relay_option_t *option,
 static void kvr_relay_list_free(kvr_relay_list_t *list);
 static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
-static int kvr_relay_option_retired(const char *name, size_t len);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
 static char *kvr_relay_option_env(const char *option);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
@@ -63,146 +64,146 @@ static void kvr_relay_options_help(void);
 
 static const kvr_relay_option_t  kvr_relay_options[] = {
 
-    { "worker", "ID", KVR_RELAY_TEXT, at(worker), 0, 0,
+    { "worker", "ID", NULL, KVR_RELAY_TEXT, at(worker), 0, 0,
       "the worker's id: 1 to 63 of A-Z a-z 0-9 . _ : -" },
 
-    { "redis", "URL", KVR_RELAY_LIST, at(redis), 0, 0,
+    { "redis", "URL", NULL, KVR_RELAY_LIST, at(redis), 0, 0,
       "redis://[[user:]password@]host[:port][/db], rediss://… with TLS, or\n"
       "unix:/path[?db=N]; repeated or with commas: the next is tried when\n"
       "one fails (redis://127.0.0.1:6379)" },
 
-    { "redis-verify", "on|off", KVR_RELAY_SWITCH, at(redis_verify), 0, 0,
+    { "redis-verify", "on|off", "on", KVR_RELAY_SWITCH, at(redis_verify), 0, 0,
       "rediss://: the server's certificate must be for its name, and from\n"
-      "an authority that is trusted (on)" },
+      "an authority that is trusted" },
 
-    { "redis-ca", "FILE", KVR_RELAY_TEXT, at(redis_ca), 0, 0,
+    { "redis-ca", "FILE", NULL, KVR_RELAY_TEXT, at(redis_ca), 0, 0,
       "rediss://: the authorities, in the PEM format (the system's)" },
 
-    { "redis-name", "NAME", KVR_RELAY_TEXT, at(redis_name), 0, 0,
+    { "redis-name", "NAME", NULL, KVR_RELAY_TEXT, at(redis_name), 0, 0,
       "rediss://: what certificates must be for, and sent as SNI (the\n"
       "URL's host)" },
 
-    { "redis-cert", "FILE", KVR_RELAY_TEXT, at(redis_cert), 0, 0,
+    { "redis-cert", "FILE", NULL, KVR_RELAY_TEXT, at(redis_cert), 0, 0,
       "rediss://: the relay's own certificate, for servers that demand one,\n"
       "and those between it and its authority, in the PEM format (none)" },
 
-    { "redis-key", "FILE", KVR_RELAY_TEXT, at(redis_key), 0, 0,
+    { "redis-key", "FILE", NULL, KVR_RELAY_TEXT, at(redis_key), 0, 0,
       "rediss://: its key, without a password" },
 
-    { "channel", "PREFIX", KVR_RELAY_TEXT, at(channel), 0, 0,
-      "what the channel's name begins with (" KVR_CHANNEL ")" },
+    { "channel", "PREFIX", KVR_CHANNEL, KVR_RELAY_TEXT, at(channel), 0,
+      KVR_RELAY_CHANNEL_MAX,
+      "what the channel's name begins with" },
 
-    { "events", "ENDPOINT", KVR_RELAY_LIST, at(events), 0, 0,
+    { "events", "ENDPOINT", NULL, KVR_RELAY_LIST, at(events), 0, 0,
       "the engine's ZMQ events, tcp://host:port; repeated: in the order of\n"
       "the ranks; a batch that names another rank is refused" },
 
-    { "replay", "ENDPOINT", KVR_RELAY_LIST, at(replay), 0, 0,
+    { "replay", "ENDPOINT", NULL, KVR_RELAY_LIST, at(replay), 0, 0,
       "the engine's ZMQ replay; as often as --events" },
 
-    { "ranks", "N", KVR_RELAY_NUMBER, at(ranks), 1, KVR_RELAY_LIST_MAX,
+    { "ranks", "N", "1", KVR_RELAY_NUMBER, at(ranks), 1, KVR_RELAY_LIST_MAX,
       "data-parallel ranks: of one --events the others are at the next\n"
-      "ports; of --trtllm all are at the URL (1)" },
+      "ports; of --trtllm all are at the URL" },
 
-    { "first-rank", "N", KVR_RELAY_NUMBER, at(first_rank), 0,
+    { "first-rank", "N", "0", KVR_RELAY_NUMBER, at(first_rank), 0,
       KVR_RANKS_MAX - 1,
       "the engine's number of the first of these ranks, for a node with\n"
-      "some of an engine's ranks (0)" },
+      "some of an engine's ranks" },
 
-    { "topic", "TOPIC", KVR_RELAY_TEXT, at(topic), 0, 0,
+    { "topic", "TOPIC", "", KVR_RELAY_TEXT, at(topic), 0, 0,
       "subscribe to topics that begin so (all)" },
 
-    { "trtllm", "URL", KVR_RELAY_TEXT, at(trtllm), 0, 0,
+    { "trtllm", "URL", NULL, KVR_RELAY_TEXT, at(trtllm), 0, 0,
       "instead of --events: TensorRT-LLM's HTTP server, whose\n"
       "kv_cache_events is polled" },
 
-    { "block-size", "N", KVR_RELAY_NUMBER, at(block_size), 1,
+    { "block-size", "N", "16", KVR_RELAY_NUMBER, at(block_size), 1,
       KVR_BLOCK_SIZE_MAX,
       "tokens of a block of the router's zone; the engine's is a multiple\n"
-      "of it (16)" },
+      "of it" },
 
-    { "eagle", "on|off", KVR_RELAY_SWITCH, at(eagle), 0, 0,
+    { "eagle", "on|off", "off", KVR_RELAY_SWITCH, at(eagle), 0, 0,
       "the engine caches pairs of tokens, as SGLang with EAGLE does, and the\n"
-      "router's zone has eagle=on (off)" },
+      "router's zone has eagle=on" },
 
-    { "refcount", "on|off", KVR_RELAY_SWITCH, at(refcount), 0, 0,
-      "count copies: one removal for each store of a block (on)" },
+    { "refcount", "on|off", "on", KVR_RELAY_SWITCH, at(refcount), 0, 0,
+      "count copies: one removal for each store of a block" },
 
-    { "salted", "on|off", KVR_RELAY_SWITCH, at(salted), 0, 0,
-      "the engine runs with cache salts (off)" },
+    { "salted", "on|off", "off", KVR_RELAY_SWITCH, at(salted), 0, 0,
+      "the engine runs with cache salts" },
 
-    { "hybrid", "on|off", KVR_RELAY_SWITCH, at(hybrid), 0, 0,
+    { "hybrid", "on|off", "off", KVR_RELAY_SWITCH, at(hybrid), 0, 0,
       "the model has layers of which the engine publishes nothing, as\n"
-      "SGLang's hybrid models have: the view is BOUND (off)" },
+      "SGLang's hybrid models have: the view is BOUND" },
 
-    { "spec-drop", "on|off", KVR_RELAY_SWITCH, at(spec_drop), 0, 0,
+    { "spec-drop", "on|off", "off", KVR_RELAY_SWITCH, at(spec_drop), 0, 0,
       "the engine drafts tokens (EAGLE, MTP), and computes the last cached\n"
-      "block again (off)" },
+      "block again" },
 
-    { "attention-chunk", "TOKENS", KVR_RELAY_NUMBER, at(attention_chunk),
+    { "attention-chunk", "TOKENS", "0", KVR_RELAY_NUMBER, at(attention_chunk),
       0, KVR_EVENT_TOKENS_MAX,
       "of the model's chunked local attention, a multiple of the engine's\n"
-      "block; without it the view of such a model is BOUND (0: not known)" },
+      "block; without it the view of such a model is BOUND" },
 
-    { "address", "HOST:PORT", KVR_RELAY_TEXT, at(address), 0, 0,
+    { "address", "HOST:PORT", "", KVR_RELAY_TEXT, at(address), 0,
+      KVR_ADDRESS_MAX,
       "of the engine's HTTP server, for the router" },
 
-    { "model", "NAME", KVR_RELAY_TEXT, at(model), 0, 0,
+    { "model", "NAME", "", KVR_RELAY_TEXT, at(model), 0, KVR_MODEL_MAX,
       "the engine's model" },
 
-    { "role", "ROLE", KVR_RELAY_TEXT, at(role), 0, 0,
-      "both, prefill or decode (both)" },
+    { "role", "ROLE", "both", KVR_RELAY_TEXT, at(role), 0, 0,
+      "both, prefill or decode" },
 
-    { "weight", "W", KVR_RELAY_TEXT, at(weight), 0, 0,
-      "the worker's weight, 0.001 to 1000 (1)" },
+    { "weight", "W", "1", KVR_RELAY_TEXT, at(weight), 0, 0,
+      "the worker's weight, 0.001 to 1000" },
 
-    { "lora", "NAMES", KVR_RELAY_TEXT, at(lora), 0, 0,
+    { "lora", "NAMES", "", KVR_RELAY_TEXT, at(lora), 0, 0,
       "the engine's adapters, with commas" },
 
-    { "engine", "KIND", KVR_RELAY_TEXT, at(engine), 0, 0,
+    { "engine", "KIND", "", KVR_RELAY_TEXT, at(engine), 0, 0,
       "how the engine reads requests: " KVR_ENGINE_ROWS(KVR_ENGINE_WORD)
       "or not said\n(with --trtllm trtllm)" },
 
-    { "memory", "SIZE", KVR_RELAY_SIZE, at(memory),
+    { "memory", "SIZE", "256m", KVR_RELAY_SIZE, at(memory),
       KVR_ZONE_MIN * 2, UINT64_C(1) << 40,
-      "for the mirror of what the engine holds (256m); a quarter as much for\n"
+      "for the mirror of what the engine holds; a quarter as much for\n"
       "messages that Redis may need once more, and half as much for the\n"
       "largest message of the engine: what a larger one says is lost" },
 
-    { "snapshot-interval", "N", KVR_RELAY_NUMBER, at(snapshot_interval),
-      16, 1000000,
+    { "snapshot-interval", "N", "4000", KVR_RELAY_NUMBER,
+      at(snapshot_interval), 16, 1000000,
       "messages between two snapshots; less than the engine's replay\n"
-      "buffer has (4000)" },
+      "buffer has" },
 
-    { "listen", "HOST:PORT", KVR_RELAY_TEXT, at(listen), 0, 0,
+    { "listen", "HOST:PORT", NULL, KVR_RELAY_TEXT, at(listen), 0, 0,
       "serve /metrics, /health and /ready\nthere; port 0: any (nowhere)" },
 
-    { "log-level", "LEVEL", KVR_RELAY_LEVEL, at(log_level), 0, 0,
-      "error, warn, info or debug (info)" }
+    { "log-level", "LEVEL", "info", KVR_RELAY_LEVEL, at(log_level), 0, 0,
+      "error, warn, info or debug" },
+
+    { "groups", NULL, NULL, KVR_RELAY_RETIRED, 0, 0, 0,
+      "is removed: KV cache groups are always passed on" },
+
+    { "deregister", NULL, NULL, KVR_RELAY_RETIRED, 0, 0, 0,
+      "is removed: SIGTERM takes the worker out of the fleet, SIGKILL leaves "
+      "it there" },
+
+    { "ring", NULL, NULL, KVR_RELAY_RETIRED, 0, 0, 0,
+      "is removed: it is a quarter of --memory" },
+
+    { "message-max", NULL, NULL, KVR_RELAY_RETIRED, 0, 0, 0,
+      "is removed: it is half of --memory" },
+
+    { "trtllm-interval", NULL, NULL, KVR_RELAY_RETIRED, 0, 0, 0,
+      "is removed: it is 100 ms" }
 };
 
 #undef at
 
 
-/* Options that went, in this version, and what takes their place. */
-
-static const struct {
-    const char  *name;
-    const char  *why;
-} kvr_relay_retired[] = {
-
-    { "groups", "is removed: KV cache groups are always passed on" },
-    { "deregister", "is removed: SIGTERM takes the worker out of the fleet, "
-                    "SIGKILL leaves it there" },
-    { "ring", "is removed: it is a quarter of --memory" },
-    { "message-max", "is removed: it is half of --memory" },
-    { "trtllm-interval", "is removed: it is 100 ms" }
-};
-
-
 #define KVR_RELAY_OPTIONS                                                     \
     (sizeof(kvr_relay_options) / sizeof(kvr_relay_options[0]))
-#define KVR_RELAY_RETIRED                                                     \
-    (sizeof(kvr_relay_retired) / sizeof(kvr_relay_retired[0]))
 
 
 int
@@ -216,21 +217,12 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
     memset(o, 0, sizeof(kvr_relay_options_t));
     memset(given, 0, sizeof(given));
 
-    o->redis_verify = true;
-    o->channel = KVR_CHANNEL;
-    o->ranks = 1;
-    o->topic = "";
-    o->block_size = 16;
-    o->refcount = true;
-    o->address = "";
-    o->model = "";
-    o->role = "both";
-    o->weight = "1";
-    o->lora = "";
-    o->engine = "";
-    o->memory = UINT64_C(256) << 20;
-    o->snapshot_interval = 4000;
-    o->log_level = KVR_RELAY_INFO;
+    for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+        if (kvr_relay_options[k].normal != NULL) {
+            (void) kvr_relay_option_set(o, &kvr_relay_options[k],
+                                        kvr_relay_options[k].normal);
+        }
+    }
 
     code = kvr_relay_options_env(o);
     if (code >= 0) {
@@ -268,11 +260,6 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
 
         if (k == KVR_RELAY_OPTIONS) {
 
-            code = kvr_relay_option_retired(name + 2, len);
-            if (code >= 0) {
-                return code;
-            }
-
             if (strspn(name, KVR_RELAY_NAME) >= len + 2) {
                 fprintf(stderr, "kv-relay: %.*s there is no such option; see "
                         "--help\n", (int) len + 2, name);
@@ -291,7 +278,7 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         } else if (++i < argc) {
             value = argv[i];
 
-        } else {
+        } else if (kvr_relay_options[k].kind != KVR_RELAY_RETIRED) {
             return kvr_relay_bad(kvr_relay_options[k].name, "has no value");
         }
 
@@ -315,36 +302,11 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
 
 
 static int
-kvr_relay_option_retired(const char *name, size_t len)
-{
-    size_t  k;
-
-    for (k = 0; k < KVR_RELAY_RETIRED; k++) {
-        if (strlen(kvr_relay_retired[k].name) == len
-            && memcmp(kvr_relay_retired[k].name, name, len) == 0)
-        {
-            return kvr_relay_bad(kvr_relay_retired[k].name, "%s",
-                                 kvr_relay_retired[k].why);
-        }
-    }
-
-    return -1;
-}
-
-
-static int
 kvr_relay_options_env(kvr_relay_options_t *o)
 {
     int      code;
     char    *value;
     size_t   k;
-
-    for (k = 0; k < KVR_RELAY_RETIRED; k++) {
-        if (kvr_relay_option_env(kvr_relay_retired[k].name) != NULL) {
-            return kvr_relay_bad(kvr_relay_retired[k].name, "%s",
-                                 kvr_relay_retired[k].why);
-        }
-    }
 
     for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
         value = kvr_relay_option_env(kvr_relay_options[k].name);
@@ -431,7 +393,15 @@ kvr_relay_option_set(kvr_relay_options_t *o, const kvr_relay_option_t *option,
         return kvr_relay_bad(option->name, "must be error, warn, info or "
                              "debug, not \"%s\"", kvr_relay_shown(value));
 
+    case KVR_RELAY_RETIRED:
+        return kvr_relay_bad(option->name, "%s", option->help);
+
     default: /* KVR_RELAY_TEXT */
+        if (option->most != 0 && strlen(value) > option->most) {
+            return kvr_relay_bad(option->name, "is longer than %llu",
+                                 (unsigned long long) option->most);
+        }
+
         *(const char **) to = value;        /* stays: argv, or environ */
         return -1;
     }
@@ -596,22 +566,9 @@ kvr_relay_options_check(kvr_relay_options_t *o)
                              "commas, of 511 bytes at most");
     }
 
-    if (strlen(o->address) > KVR_ADDRESS_MAX) {
-        return kvr_relay_bad("address", "is longer than %d", KVR_ADDRESS_MAX);
-    }
-
-    if (strlen(o->channel) > KVR_RELAY_CHANNEL_MAX) {
-        return kvr_relay_bad("channel", "is longer than %d",
-                             KVR_RELAY_CHANNEL_MAX);
-    }
-
     if (*o->address != '\0' && !kvr_relay_options_address(o->address)) {
         return kvr_relay_bad("address", "\"%s\" is not host:port",
                              kvr_relay_shown(o->address));
-    }
-
-    if (strlen(o->model) > KVR_MODEL_MAX) {
-        return kvr_relay_bad("model", "is longer than %d", KVR_MODEL_MAX);
     }
 
     if (o->listen != NULL && !kvr_relay_options_address(o->listen)) {
@@ -689,7 +646,7 @@ kvr_relay_options_help(void)
 {
     char         left[40];
     size_t       k;
-    const char  *p, *line;
+    const char  *p, *line, *normal;
 
     printf("kv-relay: KV cache events of an inference engine, from ZMQ to "
            "Redis\n\n"
@@ -700,6 +657,11 @@ kvr_relay_options_help(void)
            "KV_RELAY_BLOCK_SIZE.\n\n");
 
     for (k = 0; k < KVR_RELAY_OPTIONS; k++) {
+
+        if (kvr_relay_options[k].kind == KVR_RELAY_RETIRED) {
+            continue;
+        }
+
         snprintf(left, sizeof(left), "--%s %s", kvr_relay_options[k].name,
                  kvr_relay_options[k].value);
 
@@ -707,10 +669,17 @@ kvr_relay_options_help(void)
             line = strchr(p, '\n');
             line = line ? line + 1 : p + strlen(p);
 
-            printf("  %-26s %.*s%s",
-                   p == kvr_relay_options[k].help ? left : "",
-                   (int) (line - p), p, *line ? "" : "\n");
+            printf("  %-26s %.*s", p == kvr_relay_options[k].help ? left : "",
+                   (int) (line - p), p);
         }
+
+        normal = kvr_relay_options[k].normal;
+
+        if (normal != NULL && *normal != '\0') {
+            printf(" (%s)", normal);
+        }
+
+        printf("\n");
     }
 
     printf("  %-26s %s\n  %-26s %s\n", "--help", "this", "--version",

@@ -120,7 +120,7 @@ kvr_relay_publisher_make(kvr_relay_t *r, const char *payload, size_t len,
             break;
         }
 
-        (void) kvr_relay_ring_drop(&p->ring, oldest);
+        kvr_relay_ring_drop(&p->ring, oldest);
     }
 
     bytes = kvr_relay_ring_room(&p->ring, size) ? malloc(size) : NULL;
@@ -177,7 +177,7 @@ kvr_relay_publisher_unbase(kvr_relay_t *r, bool fresh)
 
     if (p->state != KVR_RELAY_UNBASED) {
         r->counters.dropped += p->seq - p->acked;
-        (void) kvr_relay_ring_drop(&p->ring, UINT64_MAX);
+        kvr_relay_ring_drop(&p->ring, UINT64_MAX);
         kvr_relay_batch_reset(&p->batch);
 
         p->outstanding = 0;
@@ -231,7 +231,7 @@ kvr_relay_publisher_covered(kvr_relay_t *r, uint64_t seq, bool base)
         p->state = KVR_RELAY_OPEN;
     }
 
-    (void) kvr_relay_ring_drop(&p->ring, kvr_min(seq, p->acked));
+    kvr_relay_ring_drop(&p->ring, kvr_min(seq, p->acked));
 }
 
 

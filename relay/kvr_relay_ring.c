@@ -24,7 +24,7 @@ void
 kvr_relay_ring_free(kvr_relay_ring_t *ring)
 {
     if (ring->entries != NULL) {
-        (void) kvr_relay_ring_drop(ring, UINT64_MAX);
+        kvr_relay_ring_drop(ring, UINT64_MAX);
         free(ring->entries);
         ring->entries = NULL;
     }
@@ -78,13 +78,12 @@ kvr_relay_ring_at(const kvr_relay_ring_t *ring, uint64_t seq)
 }
 
 
-uint32_t
+void
 kvr_relay_ring_drop(kvr_relay_ring_t *ring, uint64_t seq)
 {
-    uint32_t            n;
     kvr_relay_entry_t  *e;
 
-    for (n = 0; ring->n != 0; n++) {
+    while (ring->n != 0) {
         e = &ring->entries[ring->first];
 
         if (e->seq > seq) {
@@ -98,6 +97,4 @@ kvr_relay_ring_drop(kvr_relay_ring_t *ring, uint64_t seq)
         ring->first = (ring->first + 1) % KVR_RELAY_RING_ENTRIES;
         ring->n--;
     }
-
-    return n;
 }

@@ -51,8 +51,8 @@ void kvr_relay_ring_push(kvr_relay_ring_t *ring, uint64_t seq, char *bytes,
 const kvr_relay_entry_t *kvr_relay_ring_at(const kvr_relay_ring_t *ring,
     uint64_t seq);
 
-/* Drops all entries up to seq.  Returns their number. */
-uint32_t kvr_relay_ring_drop(kvr_relay_ring_t *ring, uint64_t seq);
+/* Drops all entries up to seq. */
+void kvr_relay_ring_drop(kvr_relay_ring_t *ring, uint64_t seq);
 
 
 #endif /* KVR_RELAY_RING_H_INCLUDED */

@@ -17,7 +17,6 @@
 #define KVR_RELAY_LEASE_MS     "5000"
 #define KVR_RELAY_LEASE_S      "5"
 #define KVR_RELAY_MEMBER_TTL   "15"     /* seconds */
-/* the number of log entries in a page */
 /* the maximum number of parts of a snapshot */
 #define KVR_RELAY_PARTS_MAX    1000000
 

@@ -95,6 +95,7 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
 {
     char                 line[KVR_RELAY_STATE_LINE];
     size_t               n;
+    const char          *end;
     kvr_relay_source_t  *source;
 
     *why = "a part is broken";
@@ -106,13 +107,10 @@ kvr_relay_state_load(kvr_relay_t *r, uint32_t part, const char *bytes,
     source = NULL;
 
     while (len != 0) {
-        n = 0;
+        end = memchr(bytes, '\n', len);
+        n = end ? (size_t) (end - bytes) : sizeof(line);
 
-        while (n < len && bytes[n] != '\n') {
-            n++;
-        }
-
-        if (n == len || n >= sizeof(line)) {
+        if (n >= sizeof(line)) {
             return false;
         }
 

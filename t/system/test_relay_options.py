@@ -54,6 +54,7 @@ class Options(test_relay.Tests):
                 (good + ["--memory", "64q"], "is not a size"),
                 (good + ["--ring", "64m"],
                  "--ring is removed: it is a quarter of --memory"),
+                (good + ["--ring"], "--ring is removed"),
                 (good + ["--message-max=64m"],
                  "--message-max is removed: it is half of --memory"),
                 (good + ["--deregister", "off"], "--deregister is removed"),
