@@ -380,14 +380,14 @@ ngx_http_kv_router_call_dump(ngx_http_kv_router_call_t *c)
     kvr_rc_t   rc;
     ngx_str_t  arg;
 
-    rc = kvr_router_dump(&c->zone->router, false,
+    rc = kvr_router_dump(&c->zone->run.router, false,
                          ngx_http_kv_router_dump_line, c->answer);
 
     if (rc == KVR_OK
         && ngx_http_arg(c->request, (u_char *) "estimated", 9, &arg) == NGX_OK
         && arg.len == 1 && arg.data[0] == '1')
     {
-        rc = kvr_router_dump(&c->zone->router, true,
+        rc = kvr_router_dump(&c->zone->run.router, true,
                              ngx_http_kv_router_dump_line, c->answer);
     }
 

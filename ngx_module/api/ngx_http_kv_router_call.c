@@ -36,13 +36,13 @@ ngx_http_kv_router_call_failed(ngx_http_kv_router_call_t *c, kvr_rc_t rc)
     switch (rc) {
 
     case KVR_FULL:
-        kvr_router_no_room(&c->zone->router, (char *) c->id.data, c->id.len,
-                           room);
+        kvr_router_no_room(&c->zone->run.router, (char *) c->id.data,
+                           c->id.len, room);
 
         return ngx_http_kv_router_answer_error(c->answer,
                                                NGX_HTTP_INSUFFICIENT_STORAGE,
                                                "zone \"%V\": %s",
-                                               &c->zone->name, room);
+                                               &c->zone->conf.name, room);
 
     case KVR_BUSY:
         if (ngx_http_kv_router_answer_header(c->request, "Retry-After",
@@ -56,7 +56,7 @@ ngx_http_kv_router_call_failed(ngx_http_kv_router_call_t *c, kvr_rc_t rc)
                                                NGX_HTTP_SERVICE_UNAVAILABLE,
                                                "zone \"%V\" is being written "
                                                "by another process",
-                                               &c->zone->name);
+                                               &c->zone->conf.name);
 
     case KVR_DECLINED:
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_NOT_FOUND,
@@ -66,12 +66,12 @@ ngx_http_kv_router_call_failed(ngx_http_kv_router_call_t *c, kvr_rc_t rc)
     default:
         ngx_log_error(NGX_LOG_ALERT, c->request->connection->log, 0,
                       "kv_router zone \"%V\": writing failed: %i",
-                      &c->zone->name, (ngx_int_t) rc);
+                      &c->zone->conf.name, (ngx_int_t) rc);
 
         return ngx_http_kv_router_answer_error(c->answer,
                                            NGX_HTTP_INTERNAL_SERVER_ERROR,
                                            "zone \"%V\" can't be written",
-                                           &c->zone->name);
+                                           &c->zone->conf.name);
     }
 }
 

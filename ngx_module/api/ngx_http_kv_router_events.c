@@ -127,7 +127,7 @@ ngx_http_kv_router_call_events(ngx_http_kv_router_call_t *c)
             why = KVR_WHY_NONE;
             detail = "";
 
-            rc = kvr_router_write(&c->zone->router, worker, len, &ev,
+            rc = kvr_router_write(&c->zone->run.router, worker, len, &ev,
                                   ngx_current_msec, &gone, &why, &detail);
 
             unknown += gone;
@@ -205,7 +205,7 @@ ngx_http_kv_router_events_open(ngx_http_kv_router_call_t *c, kvr_decoder_t *d,
 
     why = KVR_WHY_NONE;
     detail = "";
-    k = &c->zone->router;
+    k = &c->zone->run.router;
 
     kvr_decoder_conf(d)->contract = kvr_params_contract(kvr_router_params(k));
     kvr_decoder_conf(d)->window = 0;

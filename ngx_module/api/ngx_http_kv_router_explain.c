@@ -178,8 +178,8 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
 
     yajl_gen_map_open(g);
 
-    ngx_http_kv_router_gen_bytes(g, "zone", ctx->zone->name.data,
-                                 ctx->zone->name.len);
+    ngx_http_kv_router_gen_bytes(g, "zone", ctx->zone->conf.name.data,
+                                 ctx->zone->conf.name.len);
     ngx_http_kv_router_gen_u64(g, "prompt_tokens", match->prompt_tokens);
     ngx_http_kv_router_gen_u64(g, "prompt_blocks", match->prompt_blocks);
     ngx_http_kv_router_gen_u64(g, "block_size", match->block_size);

@@ -324,7 +324,7 @@ ngx_http_kv_router_api_forbidden(ngx_http_kv_router_call_t *c,
                                                "\"%s\" changes zone \"%V\", "
                                                "and this location of "
                                                "kv_router_api is read_only",
-                                               call, &c->zone->name);
+                                               call, &c->zone->conf.name);
     }
 
     if (klcf->token.len == 0 && !ngx_http_kv_router_own_host(r)) {

@@ -184,7 +184,7 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
     n = 0;
     tokens = NULL;
 
-    max = ngx_min(c->body.len / 2 + 1, c->zone->max_tokens);
+    max = ngx_min(c->body.len / 2 + 1, c->zone->conf.max_tokens);
 
     kvr_json_init(&j, (char *) c->body.data, c->body.len);
     kvr_json_open(&j, '{');
@@ -236,10 +236,10 @@ ngx_http_kv_router_query_read(ngx_http_kv_router_call_t *c,
         return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_BAD_REQUEST,
                                                "body: %uz tokens are more "
                                                "than max_tokens=%ui",
-                                               n, c->zone->max_tokens);
+                                               n, c->zone->conf.max_tokens);
     }
 
-    contract = kvr_params_contract(kvr_router_params(&c->zone->router));
+    contract = kvr_params_contract(kvr_router_params(&c->zone->run.router));
 
     q->local = ngx_palloc(c->request->pool,
                           (kvr_contract_blocks(contract, n) + 1)
@@ -328,14 +328,14 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 
     g = c->answer->gen;
 
-    max = kvr_router_max_holders(&c->zone->router);
+    max = kvr_router_max_holders(&c->zone->run.router);
 
     matches = ngx_palloc(c->request->pool, max * sizeof(kvr_match_t));
     if (matches == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    n = kvr_router_find(&c->zone->router, q->local, q->blocks, q->tokens,
+    n = kvr_router_find(&c->zone->run.router, q->local, q->blocks, q->tokens,
                         q->early_exit, matches, max);
 
     scores = ngx_palloc(c->request->pool,
@@ -366,11 +366,11 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
 
         cut |= matches[i].cut;
         holder = matches[i].holder;
-        worker = kvr_router_holder_worker(&c->zone->router, holder);
+        worker = kvr_router_holder_worker(&c->zone->run.router, holder);
 
         /* a worker that is being removed just now has no score any more */
 
-        if (kvr_router_read_worker(&c->zone->router, worker, &conf, &flags,
+        if (kvr_router_read_worker(&c->zone->run.router, worker, &conf, &flags,
                                    &generation)
             != KVR_OK
             || (flags & KVR_WORKER_DELETED))
@@ -381,7 +381,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
         s = &scores[nscores++];
 
         s->match = matches[i];
-        s->rank = kvr_router_holder_rank(&c->zone->router, holder);
+        s->rank = kvr_router_holder_rank(&c->zone->run.router, holder);
         ngx_memcpy(s->worker, conf.id, sizeof(s->worker));
     }
 
@@ -391,7 +391,7 @@ ngx_http_kv_router_query_answer(ngx_http_kv_router_call_t *c,
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_u64(g, "block_size",
-                         kvr_router_params(&c->zone->router)->block_size);
+                         kvr_router_params(&c->zone->run.router)->block_size);
     ngx_http_kv_router_gen_u64(g, "blocks", q->blocks);
 
     ngx_http_kv_router_gen_key(g, "scores");

@@ -73,14 +73,14 @@ ngx_http_kv_router_call_put_worker(ngx_http_kv_router_call_t *c)
 
     status = NGX_HTTP_CREATED;
 
-    if (kvr_router_find_worker(&c->zone->router, conf.id, c->id.len, &slot)
+    if (kvr_router_find_worker(&c->zone->run.router, conf.id, c->id.len, &slot)
         == KVR_OK
         && ngx_http_kv_router_read_worker(c->zone, slot, &w) != NGX_DECLINED)
     {
         status = NGX_HTTP_OK;
     }
 
-    rc = kvr_router_put_worker(&c->zone->router, &conf, KVR_WORKER_API);
+    rc = kvr_router_put_worker(&c->zone->run.router, &conf, KVR_WORKER_API);
 
     if (rc != KVR_OK) {
         return ngx_http_kv_router_call_failed(c, rc);
@@ -99,7 +99,7 @@ ngx_http_kv_router_call_delete_worker(ngx_http_kv_router_call_t *c)
         return ngx_http_kv_router_bad_id(c);
     }
 
-    rc = kvr_router_remove_worker(&c->zone->router, (char *) c->id.data,
+    rc = kvr_router_remove_worker(&c->zone->run.router, (char *) c->id.data,
                                   c->id.len);
 
     if (rc != KVR_OK) {
@@ -149,7 +149,7 @@ ngx_http_kv_router_call_drain(ngx_http_kv_router_call_t *c)
         }
     }
 
-    rc = kvr_router_drain(&c->zone->router, (char *) c->id.data, c->id.len,
+    rc = kvr_router_drain(&c->zone->run.router, (char *) c->id.data, c->id.len,
                           on);
 
     if (rc != KVR_OK) {
@@ -167,7 +167,7 @@ ngx_http_kv_router_worker_answer(ngx_http_kv_router_call_t *c,
     uint32_t                     slot;
     ngx_http_kv_router_worker_t  w;
 
-    if (kvr_router_find_worker(&c->zone->router, (char *) c->id.data,
+    if (kvr_router_find_worker(&c->zone->run.router, (char *) c->id.data,
                                c->id.len, &slot)
         != KVR_OK)
     {

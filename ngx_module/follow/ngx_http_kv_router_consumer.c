@@ -92,7 +92,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_redis_t     *r;
     ngx_http_kv_router_consumer_t  *c;
 
-    if (zone->redis == NULL || zone->consumer) {
+    if (zone->conf.redis == NULL || zone->run.consumer) {
         return NGX_OK;
     }
 
@@ -143,7 +143,7 @@ ngx_http_kv_router_consumer_start(ngx_cycle_t *cycle,
     c->members.lost = ngx_http_kv_router_consumer_lost;
     c->members.exiting = ngx_http_kv_router_consumer_exiting;
 
-    zone->consumer = c;
+    zone->run.consumer = c;
 
     ngx_add_timer(&c->lease, 1 + ngx_random() % 20);
 
@@ -156,13 +156,13 @@ ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
 {
     ngx_http_kv_router_consumer_t  *c;
 
-    c = zone->consumer;
+    c = zone->run.consumer;
 
     if (c == NULL) {
         return;
     }
 
-    zone->consumer = NULL;
+    zone->run.consumer = NULL;
 
     if (c->lease.timer_set) {
         ngx_del_timer(&c->lease);
@@ -173,10 +173,10 @@ ngx_http_kv_router_consumer_stop(ngx_http_kv_router_zone_t *zone)
 
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                       "kv_router zone \"%V\": this process no longer "
-                      "applies events", &zone->name);
+                      "applies events", &zone->conf.name);
     }
 
-    kvr_router_lease_release(&zone->router);
+    kvr_router_lease_release(&zone->run.router);
 }
 
 
@@ -246,7 +246,7 @@ ngx_http_kv_router_consumer_taken(ngx_http_kv_router_consumer_t *c,
 
     if (before == 0) {
         if (ngx_http_kv_router_consumer_begin(c) != NGX_OK) {
-            kvr_router_lease_release(&c->zone->router);
+            kvr_router_lease_release(&c->zone->run.router);
         }
 
     } else if (c->up) {
@@ -258,13 +258,13 @@ ngx_http_kv_router_consumer_taken(ngx_http_kv_router_consumer_t *c,
 static ngx_int_t
 ngx_http_kv_router_consumer_begin(ngx_http_kv_router_consumer_t *c)
 {
-    if (kvr_follow_open(&c->follow, &c->zone->router, &c->tell,
-                        c->zone->redis->replay)
+    if (kvr_follow_open(&c->follow, &c->zone->run.router, &c->tell,
+                        c->zone->conf.redis->replay)
         != KVR_OK)
     {
         ngx_log_error(NGX_LOG_ALERT, c->log, 0,
                       "kv_router zone \"%V\": no memory to consume events",
-                      &c->zone->name);
+                      &c->zone->conf.name);
 
         ngx_http_kv_router_consumer_drop(c);
         return NGX_ERROR;
@@ -287,7 +287,7 @@ ngx_http_kv_router_consumer_lost(void *data)
 
     ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                   "kv_router zone \"%V\": lease is lost, %uD messages dropped",
-                  &c->zone->name, c->follow.queue.count);
+                  &c->zone->conf.name, c->follow.queue.count);
 
     ngx_http_kv_router_consumer_drop(c);
 }
@@ -344,9 +344,9 @@ ngx_http_kv_router_consumer_up(ngx_http_kv_router_consumer_t *c,
 
     c->not_syncing = 0;
 
-    for (i = 0; i < c->zone->params.shards; i++) {
-        if (kvr_router_leased(&c->zone->router, i)) {
-            ngx_http_kv_router_consumer_set(c->zone->sh, i, up);
+    for (i = 0; i < c->zone->conf.params.shards; i++) {
+        if (kvr_router_leased(&c->zone->run.router, i)) {
+            ngx_http_kv_router_consumer_set(c->zone->run.sh, i, up);
         }
     }
 }
@@ -363,19 +363,19 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
     uint32_t  i;
     uint64_t  bit;
 
-    for (i = 0; i < c->zone->params.shards; i++) {
+    for (i = 0; i < c->zone->conf.params.shards; i++) {
 
         bit = (uint64_t) 1 << i;
 
         if (!(c->leased & bit)
-            || !kvr_router_leased(&c->zone->router, i))
+            || !kvr_router_leased(&c->zone->run.router, i))
         {
             continue;
         }
 
         if (c->not_syncing & bit
             && kvr_ingest_repair_shard(c->follow.ingest, i,
-                                       c->zone->redis->replay)
+                                       c->zone->conf.redis->replay)
                == KVR_OK)
         {
             /* the workers stay SYNCING until the end of a repair */
@@ -384,7 +384,7 @@ ngx_http_kv_router_consumer_say(ngx_http_kv_router_consumer_t *c)
             ngx_http_kv_router_consumer_wake(c);
         }
 
-        ngx_http_kv_router_consumer_set(c->zone->sh, i,
+        ngx_http_kv_router_consumer_set(c->zone->run.sh, i,
                                         c->up && !(c->not_syncing & bit));
     }
 }
@@ -415,7 +415,7 @@ ngx_http_kv_router_consumer_connected(ngx_http_kv_router_redis_t *r)
 
     c = r->data;
 
-    channel = &c->zone->redis->channel;
+    channel = &c->zone->conf.redis->channel;
 
     kvr_ask_begin(&ask, channel->data[channel->len - 1] == '*' ? "PSUBSCRIBE"
                                                                : "SUBSCRIBE");
@@ -465,7 +465,7 @@ ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
 
     ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                   "kv_router zone \"%V\": subscribed to \"%V\" at \"%V\"",
-                  &c->zone->name, &c->zone->redis->channel,
+                  &c->zone->conf.name, &c->zone->conf.redis->channel,
                   ngx_http_kv_router_redis_url(r));
 
     ngx_http_kv_router_members_open(&c->members);
@@ -507,7 +507,7 @@ ngx_http_kv_router_consumer_message(ngx_http_kv_router_consumer_t *c,
     const char   *worker;
     kvr_reply_t   channel, body;
 
-    prefix = c->zone->redis->prefix.len;
+    prefix = c->zone->conf.redis->prefix.len;
 
     channel = kvr_reply_element(push, push->len - 2);
     body = kvr_reply_element(push, push->len - 1);
@@ -526,14 +526,14 @@ ngx_http_kv_router_consumer_message(ngx_http_kv_router_consumer_t *c,
      * it
      */
 
-    shard = kvr_router_shard(&c->zone->router, worker, len);
+    shard = kvr_router_shard(&c->zone->run.router, worker, len);
 
     if (!(c->leased >> shard & 1)) {
         return NGX_DECLINED;
     }
 
-    ngx_http_kv_router_count(c->zone->sh, REDIS_MESSAGES, 1);
-    ngx_http_kv_router_count(c->zone->sh, REDIS_BYTES, body.len);
+    ngx_http_kv_router_count(c->zone->run.sh, REDIS_MESSAGES, 1);
+    ngx_http_kv_router_count(c->zone->run.sh, REDIS_BYTES, body.len);
 
     ngx_http_kv_router_consumer_wake(c);
 

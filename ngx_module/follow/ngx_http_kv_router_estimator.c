@@ -75,7 +75,7 @@ ngx_http_kv_router_rings_plan(ngx_http_kv_router_zone_t *zone,
 
     /* after a reload the old processes need theirs for a while */
 
-    n = ngx_min(2 * zone->processes->worker_processes,
+    n = ngx_min(2 * zone->conf.processes->worker_processes,
                 NGX_HTTP_KV_ROUTER_RINGS);
     n = ngx_min(n, zone_size / NGX_HTTP_KV_ROUTER_RINGS_MOST
                    / KVR_ROUTED_MIN);
@@ -112,7 +112,7 @@ ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
     ngx_uint_t                   i, n;
     ngx_http_kv_router_rings_t  *rings;
 
-    n = ngx_http_kv_router_rings_plan(zone, zone->size, &size);
+    n = ngx_http_kv_router_rings_plan(zone, zone->conf.size, &size);
 
     rings = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_rings_t));
     p = ngx_slab_alloc(shpool, n * size);
@@ -128,7 +128,7 @@ ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
 
     rings->n = n;
     rings->size = size;
-    zone->sh->rings = rings;
+    zone->run.sh->rings = rings;
 
     return NGX_OK;
 }
@@ -148,20 +148,20 @@ ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
     }
 
     e->restarts = ngx_pcalloc(cycle->pool,
-                              zone->sh->nholders * sizeof(uint64_t));
+                              zone->run.sh->nholders * sizeof(uint64_t));
     if (e->restarts == NULL) {
         return NGX_ERROR;
     }
 
     e->zone = zone;
     e->log = cycle->log;
-    ngx_memcpy(e->rings, zone->sh->rings->all, sizeof(e->rings));
+    ngx_memcpy(e->rings, zone->run.sh->rings->all, sizeof(e->rings));
 
     ngx_http_kv_router_timer(&e->round, &e->dummy,
                              ngx_http_kv_router_estimator_round, e,
                              cycle->log);
 
-    zone->estimator = e;
+    zone->run.estimator = e;
 
     ngx_http_kv_router_estimator_claim(e);
 
@@ -177,25 +177,25 @@ ngx_http_kv_router_estimator_stop(ngx_http_kv_router_zone_t *zone)
 {
     ngx_http_kv_router_estimator_t  *e;
 
-    e = zone->estimator;
+    e = zone->run.estimator;
 
     if (e == NULL) {
         return;
     }
 
-    zone->estimator = NULL;
+    zone->run.estimator = NULL;
 
     if (e->round.timer_set) {
         ngx_del_timer(&e->round);
     }
 
     if (e->mine) {
-        __atomic_store_n(&zone->sh->rings->owners[e->mine - 1], 0,
+        __atomic_store_n(&zone->run.sh->rings->owners[e->mine - 1], 0,
                          __ATOMIC_RELEASE);
     }
 
-    if (zone->redis == NULL) {
-        kvr_router_lease_release(&zone->router);
+    if (zone->conf.redis == NULL) {
+        kvr_router_lease_release(&zone->run.router);
     }
 }
 
@@ -212,7 +212,7 @@ ngx_http_kv_router_estimator_claim(ngx_http_kv_router_estimator_t *e)
     kvr_owner_t                  owner, self;
     ngx_http_kv_router_rings_t  *rings;
 
-    rings = e->zone->sh->rings;
+    rings = e->zone->run.sh->rings;
     self = kvr_owner_self();
 
     for (i = 0; i < rings->n && e->mine == 0; i++) {
@@ -247,9 +247,9 @@ ngx_http_kv_router_estimator_round(ngx_event_t *ev)
 
         /* requests that are still answered fill this process's ring */
 
-        if (zone->redis == NULL && e->leased) {
+        if (zone->conf.redis == NULL && e->leased) {
             e->leased = 0;
-            kvr_router_lease_release(&zone->router);
+            kvr_router_lease_release(&zone->run.router);
         }
 
         return;
@@ -268,8 +268,8 @@ ngx_http_kv_router_estimator_round(ngx_event_t *ev)
     if (e->leased) {
         ngx_http_kv_router_estimator_look(e);
 
-        more = kvr_router_estimate(&zone->router, e->rings,
-                                   zone->sh->rings->n, ngx_current_msec,
+        more = kvr_router_estimate(&zone->run.router, e->rings,
+                                   zone->run.sh->rings->n, ngx_current_msec,
                                    NGX_HTTP_KV_ROUTER_ESTIMATE_US);
 
         next = more ? NGX_HTTP_KV_ROUTER_ESTIMATE_MORE
@@ -289,14 +289,14 @@ ngx_http_kv_router_estimator_lease(ngx_http_kv_router_estimator_t *e)
     zone = e->zone;
     before = e->leased;
 
-    if (zone->redis) {
-        e->leased = kvr_router_leased(&zone->router, 0);
+    if (zone->conf.redis) {
+        e->leased = kvr_router_leased(&zone->run.router, 0);
 
     } else if (!before
                || ngx_current_msec - e->renewed
                   >= NGX_HTTP_KV_ROUTER_ESTIMATE_WAIT)
     {
-        switch (kvr_router_lease(&zone->router, 0, 0, ngx_current_msec)) {
+        switch (kvr_router_lease(&zone->run.router, 0, 0, ngx_current_msec)) {
 
         case KVR_OK:
             e->leased = 1;
@@ -315,10 +315,10 @@ ngx_http_kv_router_estimator_lease(ngx_http_kv_router_estimator_t *e)
     if (e->leased && !before) {
         e->looked = 0;
 
-        if (zone->redis == NULL) {
+        if (zone->conf.redis == NULL) {
             ngx_log_error(NGX_LOG_INFO, e->log, 0,
                           "kv_router zone \"%V\": this process now applies "
-                          "estimates", &zone->name);
+                          "estimates", &zone->conf.name);
         }
     }
 }
@@ -342,7 +342,8 @@ ngx_http_kv_router_estimator_look(ngx_http_kv_router_estimator_t *e)
 
     e->looked = ngx_current_msec;
 
-    n = ngx_min(kvr_router_workers(&e->zone->router), e->zone->sh->nworkers);
+    n = ngx_min(kvr_router_workers(&e->zone->run.router),
+                e->zone->run.sh->nworkers);
 
     for (i = 0; i < n; i++) {
         ngx_http_kv_router_estimator_worker(e, i, first);
@@ -363,7 +364,7 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
     ngx_http_kv_router_zone_t  *zone;
 
     zone = e->zone;
-    k = &zone->router;
+    k = &zone->run.router;
 
     if (kvr_router_read_worker(k, number, &conf, &flags, &generation) != KVR_OK
         || flags & KVR_WORKER_DELETED
@@ -383,12 +384,12 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
 
     while (kvr_router_next_holder(k, number, &holder, &steps)) {
 
-        if (holder >= zone->sh->nholders) {
+        if (holder >= zone->run.sh->nholders) {
             continue;
         }
 
         tokens = ngx_max(tokens,
-                         kvr_report_capacity(&zone->sh->reports[holder],
+                         kvr_report_capacity(&zone->run.sh->reports[holder],
                                              generation));
 
         if (kvr_router_estimate_read(k, holder, &info) == KVR_OK) {
@@ -411,7 +412,7 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
                       "\"%s\" is forgotten: the worker was restarted, or its "
                       "prefix caching is off, as it had nothing cached of %d "
                       "prompts in a row, or reports another start",
-                      &zone->name, conf.id, KVR_CAPACITY_MISSES);
+                      &zone->conf.name, conf.id, KVR_CAPACITY_MISSES);
     }
 }
 
@@ -424,7 +425,7 @@ ngx_http_kv_router_estimator_say(ngx_http_kv_router_estimator_t *e,
 {
     uint32_t  told, *at;
 
-    at = &e->zone->sh->turns[number].told;
+    at = &e->zone->run.sh->turns[number].told;
     told = kvr_load32(at);
 
     if (told == generation + 1
@@ -439,7 +440,7 @@ ngx_http_kv_router_estimator_say(ngx_http_kv_router_estimator_t *e,
                   "estimated from its answers: what other routers send there, "
                   "and when the engine drops blocks, is not known; with the "
                   "engine's KV events, a kv-relay beside it and "
-                  "kv_router_redis it is", &e->zone->name, id);
+                  "kv_router_redis it is", &e->zone->conf.name, id);
 }
 
 
@@ -451,10 +452,10 @@ ngx_http_kv_router_routed(ngx_http_kv_router_zone_t *zone,
 {
     ngx_http_kv_router_estimator_t  *e;
 
-    e = zone->estimator;
+    e = zone->run.estimator;
 
     if (e == NULL || e->mine == 0) {
-        ngx_http_kv_router_count(zone->sh, ROUTED_LOST, 1);
+        ngx_http_kv_router_count(zone->run.sh, ROUTED_LOST, 1);
         return;
     }
 
@@ -477,7 +478,8 @@ ngx_http_kv_router_restarted(ngx_http_kv_router_zone_t *zone, uint32_t number,
     holder = KVR_HOLDER_NONE;
     steps = 0;
 
-    while (kvr_router_next_holder(&zone->router, number, &holder, &steps)) {
+    while (kvr_router_next_holder(&zone->run.router, number, &holder, &steps))
+    {
         record.holder = holder;
         ngx_http_kv_router_routed(zone, &record, NULL);
     }

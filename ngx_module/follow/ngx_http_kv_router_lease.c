@@ -28,7 +28,7 @@ ngx_http_kv_router_leases(ngx_http_kv_router_zone_t *zone, uint64_t leased,
     uint64_t    bit;
     ngx_uint_t  soon;
 
-    n = zone->params.shards;
+    n = zone->conf.params.shards;
     soon = 0;
 
     *held = leased;
@@ -62,8 +62,8 @@ ngx_http_kv_router_leases(ngx_http_kv_router_zone_t *zone, uint64_t leased,
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": leases of shards %xL are held%s",
-                   &zone->name, *held, soon ? ", others are free or locked"
-                                            : "");
+                   &zone->conf.name, *held,
+                   soon ? ", others are free or locked" : "");
 
     return soon;
 }
@@ -80,7 +80,7 @@ ngx_http_kv_router_lease_shard(ngx_http_kv_router_zone_t *zone, uint64_t held,
     if (!(held >> shard & 1)) {
 
         wait = __builtin_popcountll(held) * NGX_HTTP_KV_ROUTER_LEASE_SPREAD
-               / zone->params.shards;
+               / zone->conf.params.shards;
 
         /* in a new zone, nobody knows how long a lease is free: wait first */
 
@@ -89,21 +89,21 @@ ngx_http_kv_router_lease_shard(ngx_http_kv_router_zone_t *zone, uint64_t held,
         }
     }
 
-    return kvr_router_lease(&zone->router, shard, wait, ngx_current_msec);
+    return kvr_router_lease(&zone->run.router, shard, wait, ngx_current_msec);
 }
 
 
 static void
 ngx_http_kv_router_lease_taken(ngx_http_kv_router_zone_t *zone, uint32_t shard)
 {
-    if (zone->params.shards == 1) {
+    if (zone->conf.params.shards == 1) {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": this process now applies "
-                      "events", &zone->name);
+                      "events", &zone->conf.name);
         return;
     }
 
     ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                   "kv_router zone \"%V\": this process now applies events of "
-                  "shard %uD", &zone->name, shard);
+                  "shard %uD", &zone->conf.name, shard);
 }

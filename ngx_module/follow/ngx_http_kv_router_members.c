@@ -84,19 +84,19 @@ ngx_http_kv_router_members_roll(ngx_http_kv_router_members_t *m)
 
     ngx_memzero(&conf, sizeof(kvr_roll_conf_t));
 
-    conf.router = &m->zone->router;
+    conf.router = &m->zone->run.router;
     conf.tell = m->tell;
-    conf.checked = m->zone->health.params.checked;
+    conf.checked = m->zone->conf.health.params.checked;
     conf.data = m;
     conf.address_wrong = ngx_http_kv_router_members_address;
     conf.registered = ngx_http_kv_router_members_registered;
-    conf.channel = (char *) m->zone->redis->prefix.data;
-    conf.channel_len = m->zone->redis->prefix.len;
+    conf.channel = (char *) m->zone->conf.redis->prefix.data;
+    conf.channel_len = m->zone->conf.redis->prefix.len;
 
     /* the channel may be the channel of one worker */
 
-    channel = &m->zone->redis->channel;
-    prefix = &m->zone->redis->prefix;
+    channel = &m->zone->conf.redis->channel;
+    prefix = &m->zone->conf.redis->prefix;
 
     if (channel->data[channel->len - 1] != '*') {
         conf.only = (char *) channel->data + prefix->len;

@@ -39,7 +39,7 @@ ngx_http_kv_router_tell_log(void *data, kvr_level_t level, const char *text)
 
     if (level == KVR_LOG_DEBUG) {
         ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
-                       "kv_router zone \"%V\": %s", &zone->name, text);
+                       "kv_router zone \"%V\": %s", &zone->conf.name, text);
         return;
     }
 
@@ -65,5 +65,5 @@ ngx_http_kv_router_tell_count(void *data, kvr_count_t what)
 
     ngx_http_kv_router_zone_t *zone = data;
 
-    (void) ngx_atomic_fetch_add(&zone->sh->counters[ids[what]], 1);
+    (void) ngx_atomic_fetch_add(&zone->run.sh->counters[ids[what]], 1);
 }

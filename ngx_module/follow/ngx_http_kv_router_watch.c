@@ -25,7 +25,7 @@ kvr_confidence_t
 ngx_http_kv_router_confidence(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_t *w, uint32_t number)
 {
-    return kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+    return kvr_fleet_confidence(w, ngx_current_msec, zone->conf.stale,
                                 ngx_http_kv_router_heard(zone, number), NULL);
 }
 
@@ -36,11 +36,11 @@ ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
 {
     const char  *reason;
 
-    if (zone->redis && kvr_load32(&w->stream.source) == KVR_SOURCE_NONE) {
+    if (zone->conf.redis && kvr_load32(&w->stream.source) == KVR_SOURCE_NONE) {
         return "no_events";
     }
 
-    (void) kvr_fleet_confidence(w, ngx_current_msec, zone->stale,
+    (void) kvr_fleet_confidence(w, ngx_current_msec, zone->conf.stale,
                                 ngx_http_kv_router_heard(zone, number),
                                 &reason);
     return reason;
@@ -52,9 +52,9 @@ ngx_http_kv_router_reason(ngx_http_kv_router_zone_t *zone,
 static bool
 ngx_http_kv_router_heard(ngx_http_kv_router_zone_t *zone, uint32_t number)
 {
-    return zone->redis == NULL
-           || zone->sh->redis_up[kvr_router_worker_shard(&zone->router,
-                                                         number)];
+    return zone->conf.redis == NULL
+           || zone->run.sh->redis_up[kvr_router_worker_shard(&zone->run.router,
+                                                             number)];
 }
 
 
@@ -77,7 +77,7 @@ ngx_http_kv_router_watch(ngx_http_kv_router_consumer_t *c)
         return;
     }
 
-    n = ngx_min(kvr_router_workers(&c->zone->router),
+    n = ngx_min(kvr_router_workers(&c->zone->run.router),
                 c->follow.repairs.nlanes);
 
     for (i = 0; i < n; i++) {
@@ -101,12 +101,12 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
 
     now = ngx_current_msec;
     zone = c->zone;
-    w = kvr_router_worker(&zone->router, slot);
-    shard = kvr_router_worker_shard(&zone->router, slot);
+    w = kvr_router_worker(&zone->run.router, slot);
+    shard = kvr_router_worker_shard(&zone->run.router, slot);
     lane = &c->follow.repairs.lanes[slot];
 
     if (!(c->leased >> shard & 1)
-        || kvr_router_read_worker(&zone->router, slot, &conf, &flags,
+        || kvr_router_read_worker(&zone->run.router, slot, &conf, &flags,
                                   &generation) != KVR_OK
         || flags & KVR_WORKER_DELETED)
     {
@@ -127,19 +127,19 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
                                 "on the channels \"%V\": start a kv-relay "
                                 "with this --worker and that --channel, or "
                                 "write events=off for an engine without "
-                                "events", conf.id, &zone->redis->channel);
+                                "events", conf.id, &zone->conf.redis->channel);
         return;
     }
 
     /* after a break of the connection publishers have time to be heard */
 
-    if (ngx_time() - zone->sh->redis_changed[shard]
-        <= (time_t) (zone->stale / 1000))
+    if (ngx_time() - zone->run.sh->redis_changed[shard]
+        <= (time_t) (zone->conf.stale / 1000))
     {
         return;
     }
 
-    (void) kvr_fleet_confidence(w, now, zone->stale, true, &reason);
+    (void) kvr_fleet_confidence(w, now, zone->conf.stale, true, &reason);
     silent = ngx_strcmp(reason, "silent") == 0;
 
     if (silent == lane->silent) {
@@ -158,6 +158,6 @@ ngx_http_kv_router_watch_worker(ngx_http_kv_router_consumer_t *c,
     } else {
         ngx_log_error(NGX_LOG_NOTICE, c->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" is heard again",
-                      &zone->name, conf.id);
+                      &zone->conf.name, conf.id);
     }
 }

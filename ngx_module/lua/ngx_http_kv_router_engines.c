@@ -16,12 +16,12 @@ ngx_http_kv_router_ffi_engine(void *data, ngx_http_kv_router_engine_t *out)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    out->headers = (char *) zone->engine_headers.data;
-    out->headers_len = zone->engine_headers.len;
-    out->name = (char *) zone->engine_tls.name.data;
-    out->name_len = zone->engine_tls.name.len;
-    out->tls = zone->engine_tls.ssl != NULL;
-    out->verify = zone->engine_tls.verify;
+    out->headers = (char *) zone->conf.engine_headers.data;
+    out->headers_len = zone->conf.engine_headers.len;
+    out->name = (char *) zone->conf.engine_tls.name.data;
+    out->name_len = zone->conf.engine_tls.name.len;
+    out->tls = zone->conf.engine_tls.ssl != NULL;
+    out->verify = zone->conf.engine_tls.verify;
 }
 
 
@@ -44,13 +44,13 @@ ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
 
     for (i = 0; i < ngx_http_kv_router_read_conf->zones.nelts; i++) {
 
-        if (zones[i]->name.len == len
-            && ngx_strncmp(zones[i]->name.data, name, len) == 0)
+        if (zones[i]->conf.name.len == len
+            && ngx_strncmp(zones[i]->conf.name.data, name, len) == 0)
         {
             return 1;
         }
 
-        p = ngx_slprintf(p, last, "%s%V", i ? "," : "", &zones[i]->name);
+        p = ngx_slprintf(p, last, "%s%V", i ? "," : "", &zones[i]->conf.name);
     }
 
     *p = '\0';
@@ -66,13 +66,13 @@ ngx_http_kv_router_ffi_rungs(void *data, uint32_t holder, uint32_t generation)
 
     uint32_t  worker;
 
-    worker = kvr_router_holder_worker(&zone->router, holder);
+    worker = kvr_router_holder_worker(&zone->run.router, holder);
 
-    if (worker >= zone->sh->nworkers) {
+    if (worker >= zone->run.sh->nworkers) {
         return 0;
     }
 
-    return kvr_rungs_bits(&zone->sh->rungs[worker], generation);
+    return kvr_rungs_bits(&zone->run.sh->rungs[worker], generation);
 }
 
 
@@ -83,10 +83,10 @@ ngx_http_kv_router_ffi_doubt(void *data, uint32_t holder)
 
     uint32_t  worker;
 
-    worker = kvr_router_holder_worker(&zone->router, holder);
+    worker = kvr_router_holder_worker(&zone->run.router, holder);
 
-    if (worker < zone->sh->nworkers) {
-        kvr_rungs_doubt(&zone->sh->rungs[worker], ngx_current_msec);
+    if (worker < zone->run.sh->nworkers) {
+        kvr_rungs_doubt(&zone->run.sh->rungs[worker], ngx_current_msec);
     }
 }
 
@@ -97,7 +97,7 @@ ngx_http_kv_router_ffi_count(void *data, uint32_t id)
     ngx_http_kv_router_zone_t *zone = data;
 
     if (id < NGX_HTTP_KV_ROUTER_COUNTERS) {
-        (void) ngx_atomic_fetch_add(&zone->sh->counters[id], 1);
+        (void) ngx_atomic_fetch_add(&zone->run.sh->counters[id], 1);
     }
 }
 

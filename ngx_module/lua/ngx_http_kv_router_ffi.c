@@ -45,7 +45,7 @@ ngx_http_kv_router_ffi_block_size(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    return zone->params.block_size;
+    return zone->conf.params.block_size;
 }
 
 
@@ -54,7 +54,7 @@ ngx_http_kv_router_ffi_max_holders(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    return kvr_router_max_holders(&zone->router);
+    return kvr_router_max_holders(&zone->run.router);
 }
 
 
@@ -63,7 +63,7 @@ ngx_http_kv_router_ffi_max_frequencies(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    return zone->params.frequency_ms ? KVR_FREQUENCY_DEPTH : 0;
+    return zone->conf.params.frequency_ms ? KVR_FREQUENCY_DEPTH : 0;
 }
 
 
@@ -89,8 +89,8 @@ ngx_http_kv_router_ffi_hash(void *data, const uint32_t *tokens,
                                            (char *) salt,
                                            salt ? salt_len : 0));
 
-    n = kvr_contract_hash(kvr_params_contract(&zone->params), &hasher, tokens,
-                          ntokens, out);
+    n = kvr_contract_hash(kvr_params_contract(&zone->conf.params), &hasher,
+                          tokens, ntokens, out);
 
     if (sequence) {
         kvr_hash_sequence(out, n, sequence);
@@ -111,7 +111,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
     kvr_match_t        *m;
     kvr_worker_conf_t   conf;
 
-    max = kvr_router_max_holders(&zone->router);
+    max = kvr_router_max_holders(&zone->run.router);
     *nfrequencies = 0;
 
     m = ngx_alloc(max * sizeof(kvr_match_t), ngx_cycle->log);
@@ -120,16 +120,16 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
     }
 
     n = ngx_min(n, KVR_EVENT_TOKENS_MAX);
-    found = kvr_router_find(&zone->router, local, n, tokens, early_exit, m,
+    found = kvr_router_find(&zone->run.router, local, n, tokens, early_exit, m,
                             max);
-    *nfrequencies = kvr_router_touch(&zone->router, local, m, found,
+    *nfrequencies = kvr_router_touch(&zone->run.router, local, m, found,
                                      ngx_current_msec, frequencies);
 
     for (i = 0, k = 0; i < found && k < cap; i++) {
 
-        worker = kvr_router_holder_worker(&zone->router, m[i].holder);
+        worker = kvr_router_holder_worker(&zone->run.router, m[i].holder);
 
-        if (kvr_router_read_worker(&zone->router, worker, &conf, &flags,
+        if (kvr_router_read_worker(&zone->run.router, worker, &conf, &flags,
                                    &generation)
             != KVR_OK
             || flags & KVR_WORKER_DELETED
@@ -138,7 +138,7 @@ ngx_http_kv_router_ffi_find(void *data, const uint64_t *local, size_t n,
             continue;
         }
 
-        out[k].rank = kvr_router_holder_rank(&zone->router, m[i].holder);
+        out[k].rank = kvr_router_holder_rank(&zone->run.router, m[i].holder);
         out[k].device = m[i].device;
         out[k].host = m[i].host;
         out[k].disk = m[i].disk;
@@ -182,7 +182,7 @@ ngx_http_kv_router_ffi_told(uint32_t level, const u_char *text, size_t len)
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
         n = ngx_snprintf(begins, sizeof(begins), "zone \"%V\": ",
-                         &zones[i]->name)
+                         &zones[i]->conf.name)
             - begins;
 
         if (len >= n && ngx_memcmp(text, begins, n) == 0) {
@@ -247,7 +247,7 @@ ngx_http_kv_router_ffi_event(ngx_http_kv_router_zone_t *zone,
         return NGX_ERROR;
     }
 
-    rc = kvr_router_write(&zone->router, (char *) worker, worker_len, ev,
+    rc = kvr_router_write(&zone->run.router, (char *) worker, worker_len, ev,
                           ngx_current_msec, unknown, &why, &detail);
 
     return ngx_http_kv_router_ffi_rc(rc, detail, err);
@@ -323,7 +323,7 @@ ngx_http_kv_router_ffi_remove_worker(void *data, const u_char *worker,
     ngx_http_kv_router_zone_t *zone = data;
 
     return ngx_http_kv_router_ffi_rc(
-               kvr_router_remove_worker(&zone->router, (char *) worker,
+               kvr_router_remove_worker(&zone->run.router, (char *) worker,
                                         worker_len),
                NULL, err);
 }
@@ -358,7 +358,7 @@ ngx_http_kv_router_ffi_text(void *data, const char *what, char **out,
 
     if (ngx_strcmp(what, "dump") == 0) {
 
-        rc = kvr_router_dump(&zone->router, false,
+        rc = kvr_router_dump(&zone->run.router, false,
                              ngx_http_kv_router_ffi_line, &t);
 
         if (rc != KVR_OK) {

@@ -96,7 +96,7 @@ ngx_http_kv_router_ffi_answer_ids(void *data, const char *text, size_t len,
     kvr_tape_t  *tape;
     const char  *wrong;
 
-    tape = ngx_http_kv_router_process_tape(len, zone->max_tokens);
+    tape = ngx_http_kv_router_process_tape(len, zone->conf.max_tokens);
 
     if (tape == NULL) {
         *err = "no memory";

@@ -48,7 +48,8 @@ static const char *const  ngx_http_kv_router_unknown_models[] = {
 };
 
 
-#define at(field)  ngx_http_kv_router_at(ngx_http_kv_router_zone_t, field)
+#define at(field)                                                             \
+    ngx_http_kv_router_at(ngx_http_kv_router_zone_t, conf.field)
 
 static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
 
@@ -182,7 +183,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_array_init(&zone->workers, cf->pool, 8, sizeof(kvr_worker_conf_t))
+    if (ngx_array_init(&zone->conf.workers, cf->pool, 8,
+                       sizeof(kvr_worker_conf_t))
         != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -190,14 +192,15 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     ngx_http_kv_router_health_init(zone);
 
-    zone->core = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    zone->processes = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
-                                                       ngx_core_module);
-    zone->params.block_size = 16;
-    zone->params.shards = 1;
-    zone->max_tokens = KVR_EVENT_TOKENS_MAX;
-    zone->max_body = NGX_HTTP_KV_ROUTER_MAX_BODY;
-    zone->stale = NGX_HTTP_KV_ROUTER_SILENT;
+    zone->conf.core = ngx_http_conf_get_module_loc_conf(cf,
+                                                        ngx_http_core_module);
+    zone->conf.processes = (ngx_core_conf_t *)
+                           ngx_get_conf(cf->cycle->conf_ctx, ngx_core_module);
+    zone->conf.params.block_size = 16;
+    zone->conf.params.shards = 1;
+    zone->conf.max_tokens = KVR_EVENT_TOKENS_MAX;
+    zone->conf.max_body = NGX_HTTP_KV_ROUTER_MAX_BODY;
+    zone->conf.stale = NGX_HTTP_KV_ROUTER_SILENT;
 
     if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_zone_params, zone,
                                   NULL)
@@ -206,40 +209,41 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->name.len == 0) {
+    if (zone->conf.name.len == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%V\" must have \"zone\" parameter",
                            &cmd->name);
         return NGX_CONF_ERROR;
     }
 
-    if (zone->params.max_workers == 0) {
-        zone->default_workers = 1;
-        zone->params.max_workers = ngx_http_kv_router_zone_workers(zone->size);
+    if (zone->conf.params.max_workers == 0) {
+        zone->conf.default_workers = 1;
+        zone->conf.params.max_workers =
+            ngx_http_kv_router_zone_workers(zone->conf.size);
     }
 
-    zone->file = cf->conf_file->file.name;
-    zone->line = cf->conf_file->line;
+    zone->conf.file = cf->conf_file->file.name;
+    zone->conf.line = cf->conf_file->line;
 
     /* nginx needs some pages before init_zone() can refuse a tiny zone */
 
-    zone->shm_zone = ngx_shared_memory_add(cf, &zone->name,
-                                           ngx_max(zone->size,
-                                                   8 * ngx_pagesize),
-                                           &ngx_http_kv_router_module);
-    if (zone->shm_zone == NULL) {
+    zone->conf.shm_zone = ngx_shared_memory_add(cf, &zone->conf.name,
+                                                ngx_max(zone->conf.size,
+                                                        8 * ngx_pagesize),
+                                                &ngx_http_kv_router_module);
+    if (zone->conf.shm_zone == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    if (zone->shm_zone->data) {
+    if (zone->conf.shm_zone->data) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "%V \"%V\" is already defined, each needs a "
-                           "name of its own", &cmd->name, &zone->name);
+                           "name of its own", &cmd->name, &zone->conf.name);
         return NGX_CONF_ERROR;
     }
 
-    zone->shm_zone->init = ngx_http_kv_router_init_zone;
-    zone->shm_zone->data = zone;
+    zone->conf.shm_zone->init = ngx_http_kv_router_init_zone;
+    zone->conf.shm_zone->data = zone;
 
     cln = ngx_pool_cleanup_add(cf->pool, 0);
     if (cln == NULL) {
@@ -265,7 +269,8 @@ ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
 {
     ngx_http_kv_router_zone_t *zone = field;
 
-    return ngx_http_kv_router_param_zone(cf, value, &zone->name, &zone->size);
+    return ngx_http_kv_router_param_zone(cf, value, &zone->conf.name,
+                                         &zone->conf.size);
 }
 
 
@@ -283,8 +288,9 @@ ngx_http_kv_router_conf_zone(ngx_conf_t *cf, ngx_command_t *cmd)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->name.len == value[1].len
-            && ngx_strncmp(zones[i]->name.data, value[1].data, value[1].len)
+        if (zones[i]->conf.name.len == value[1].len
+            && ngx_strncmp(zones[i]->conf.name.data, value[1].data,
+                           value[1].len)
                == 0)
         {
             return zones[i];
@@ -308,7 +314,7 @@ ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->redis) {
+    if (zone->conf.redis) {
         return "is duplicate";
     }
 
@@ -326,13 +332,13 @@ ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->scrape.interval) {
+    if (zone->conf.scrape.interval) {
         return "is duplicate";
     }
 
-    ngx_str_set(&zone->scrape.uri, "/metrics");
-    zone->scrape.interval = 1000;
-    zone->scrape.timeout = 1000;
+    ngx_str_set(&zone->conf.scrape.uri, "/metrics");
+    zone->conf.scrape.interval = 1000;
+    zone->conf.scrape.timeout = 1000;
 
     if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_scrape_params,
                                   zone, NULL)
@@ -343,7 +349,8 @@ ngx_http_kv_router_scrape(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     /* the report of a worker stays valid if two scrapes are missed */
 
-    zone->report_ms = 3 * zone->scrape.interval + zone->scrape.timeout;
+    zone->conf.report_ms = 3 * zone->conf.scrape.interval
+                           + zone->conf.scrape.timeout;
 
     return NGX_CONF_OK;
 }
@@ -359,11 +366,11 @@ ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->health.set) {
+    if (zone->conf.health.set) {
         return "is duplicate";
     }
 
-    zone->health.set = 1;
+    zone->conf.health.set = 1;
 
     if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_check_params,
                                   zone, NULL)
@@ -372,7 +379,7 @@ ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    zone->health.params.checked = (zone->health.check.len != 0);
+    zone->conf.health.params.checked = (zone->conf.health.check.len != 0);
 
     return NGX_CONF_OK;
 }
@@ -394,12 +401,12 @@ ngx_http_kv_router_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->engine_tls.ssl || zone->engine_headers.len) {
+    if (zone->conf.engine_tls.ssl || zone->conf.engine_headers.len) {
         return "is duplicate";
     }
 
     given = 0;
-    zone->engine_tls.verify = 1;
+    zone->conf.engine_tls.verify = 1;
 
     if (ngx_http_kv_router_params(cf, 2, ngx_http_kv_router_engine_params,
                                   zone, &given)
@@ -412,12 +419,12 @@ ngx_http_kv_router_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_OK;
     }
 
-    if (zone->engine_tls.verify && zone->engine_tls.name.len == 0) {
+    if (zone->conf.engine_tls.verify && zone->conf.engine_tls.name.len == 0) {
         return "needs \"ssl_name\", the name in the engines' certificates, or "
                "\"ssl_verify=off\"";
     }
 
-    return ngx_http_kv_router_tls_conf(cf, &zone->engine_tls,
+    return ngx_http_kv_router_tls_conf(cf, &zone->conf.engine_tls,
                                        "kv_router_engine");
 }
 
@@ -464,14 +471,14 @@ ngx_http_kv_router_engine_header(ngx_conf_t *cf, ngx_str_t *value, void *field)
     value->len = last - p;
     value->data = p;
 
-    lines = &zone->engine_headers;
+    lines = &zone->conf.engine_headers;
     len = lines->len + name.len + value->len + sizeof(": " CRLF) - 1;
 
     if (len > NGX_HTTP_KV_ROUTER_HEADERS_MAX) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "too long headers for the engines of zone \"%V\", "
                            "all of them must have %d bytes at most",
-                           &zone->name, NGX_HTTP_KV_ROUTER_HEADERS_MAX);
+                           &zone->conf.name, NGX_HTTP_KV_ROUTER_HEADERS_MAX);
         return NGX_CONF_ERROR;
     }
 
@@ -552,27 +559,27 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    others = zone->workers.elts;
+    others = zone->conf.workers.elts;
 
-    for (i = 0; i < zone->workers.nelts; i++) {
+    for (i = 0; i < zone->conf.workers.nelts; i++) {
         if (ngx_strcmp(others[i].id, value[2].data) == 0) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "duplicate worker \"%V\" of zone \"%V\", each "
                                "needs an id of its own", &value[2],
-                               &zone->name);
+                               &zone->conf.name);
             return NGX_CONF_ERROR;
         }
     }
 
-    if (zone->workers.nelts == zone->params.max_workers) {
+    if (zone->conf.workers.nelts == zone->conf.params.max_workers) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "too many workers, the zone \"%V\" has "
-                           "max_workers=%uD", &zone->name,
-                           zone->params.max_workers);
+                           "max_workers=%uD", &zone->conf.name,
+                           zone->conf.params.max_workers);
         return NGX_CONF_ERROR;
     }
 
-    w = ngx_array_push(&zone->workers);
+    w = ngx_array_push(&zone->conf.workers);
     if (w == NULL) {
         return NGX_CONF_ERROR;
     }

@@ -58,10 +58,11 @@ ngx_http_kv_router_same_redis(ngx_conf_t *cf,
             b = zones[i];
 
             if (!ngx_http_kv_router_share_redis(a, b)
-                || a->params.block_size != b->params.block_size
-                || a->params.eagle != b->params.eagle
-                || (a->params.model[0] && b->params.model[0]
-                    && ngx_strcmp(a->params.model, b->params.model) != 0))
+                || a->conf.params.block_size != b->conf.params.block_size
+                || a->conf.params.eagle != b->conf.params.eagle
+                || (a->conf.params.model[0] && b->conf.params.model[0]
+                    && ngx_strcmp(a->conf.params.model, b->conf.params.model)
+                       != 0))
             {
                 continue;
             }
@@ -71,8 +72,9 @@ ngx_http_kv_router_same_redis(ngx_conf_t *cf,
                           "\"%s\") have the same Redis and channel, and so "
                           "the same workers: give each zone its \"served=\" "
                           "in \"kv_router_zone\", and each kv-relay its "
-                          "\"--model\"", &a->name, a->params.model, &b->name,
-                          b->params.model);
+                          "\"--model\"", &a->conf.name,
+                          a->conf.params.model, &b->conf.name,
+                          b->conf.params.model);
         }
     }
 }
@@ -85,21 +87,22 @@ ngx_http_kv_router_share_redis(ngx_http_kv_router_zone_t *a,
     ngx_uint_t                          i, k;
     ngx_http_kv_router_redis_server_t  *sa, *sb;
 
-    if (a->redis == NULL || b->redis == NULL
-        || a->redis->channel.len != b->redis->channel.len
-        || ngx_strncmp(a->redis->channel.data, b->redis->channel.data,
-                       a->redis->channel.len)
+    if (a->conf.redis == NULL || b->conf.redis == NULL
+        || a->conf.redis->channel.len != b->conf.redis->channel.len
+        || ngx_strncmp(a->conf.redis->channel.data,
+                       b->conf.redis->channel.data,
+                       a->conf.redis->channel.len)
            != 0)
     {
         return 0;
     }
 
-    sa = a->redis->servers.elts;
-    sb = b->redis->servers.elts;
+    sa = a->conf.redis->servers.elts;
+    sb = b->conf.redis->servers.elts;
 
-    for (i = 0; i < a->redis->servers.nelts; i++) {
+    for (i = 0; i < a->conf.redis->servers.nelts; i++) {
 
-        for (k = 0; k < b->redis->servers.nelts; k++) {
+        for (k = 0; k < b->conf.redis->servers.nelts; k++) {
 
             if (sa[i].port == sb[k].port && sa[i].db == sb[k].db
                 && sa[i].host.len == sb[k].host.len
@@ -126,9 +129,9 @@ ngx_http_kv_router_same_address(ngx_conf_t *cf,
     ngx_uint_t          i, k;
     kvr_worker_conf_t  *w;
 
-    w = zone->workers.elts;
+    w = zone->conf.workers.elts;
 
-    for (i = 0; i < zone->workers.nelts; i++) {
+    for (i = 0; i < zone->conf.workers.nelts; i++) {
 
         for (k = 0; k < i; k++) {
 
@@ -138,8 +141,8 @@ ngx_http_kv_router_same_address(ngx_conf_t *cf,
                               "have the same address %s, so the load of this "
                               "engine is counted as that of two: leave one of "
                               "them out, or, for data-parallel ranks, write "
-                              "\"ranks=2\"", w[k].id, w[i].id, &zone->name,
-                              w[i].address);
+                              "\"ranks=2\"", w[k].id, w[i].id,
+                              &zone->conf.name, w[i].address);
                 break;
             }
         }

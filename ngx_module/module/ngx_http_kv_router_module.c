@@ -211,9 +211,10 @@ ngx_http_kv_router_no_events(ngx_http_kv_router_zone_t *zone)
     ngx_uint_t          i;
     kvr_worker_conf_t  *w;
 
-    w = zone->workers.elts;
+    w = zone->conf.workers.elts;
 
-    for (i = 0; zone->redis == NULL && i < zone->workers.nelts; i++) {
+    for (i = 0; zone->conf.redis == NULL && i < zone->conf.workers.nelts; i++)
+    {
         if (!(w[i].own & KVR_OWN_EVENTS)) {
             w[i].events_off = 1;
         }
@@ -361,9 +362,9 @@ ngx_http_kv_router_init_module(ngx_cycle_t *cycle)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->sh) {
-            zones[i]->sh->refused_at = 0;
-            zones[i]->sh->refused[0] = '\0';
+        if (zones[i]->run.sh) {
+            zones[i]->run.sh->refused_at = 0;
+            zones[i]->run.sh->refused[0] = '\0';
         }
     }
 
@@ -412,11 +413,12 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     kvr_rc_t      rc;
     ngx_uint_t    i;
     for (i = 0; i < NGX_HTTP_KV_ROUTER_JOIN_TRIES; i++) {
-        rc = kvr_router_join(&zone->router);
+        rc = kvr_router_join(&zone->run.router);
 
         if (rc == KVR_OK) {
-            rc = kvr_router_set_static(&zone->router, zone->workers.elts,
-                                       zone->workers.nelts);
+            rc = kvr_router_set_static(&zone->run.router,
+                                       zone->conf.workers.elts,
+                                       zone->conf.workers.nelts);
         }
 
         if (rc != KVR_BUSY) {
@@ -427,35 +429,35 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     if (rc != KVR_OK) {
         /* requests are routed nevertheless, with the data that can be read */
         ngx_log_error(NGX_LOG_ALERT, cycle->log, 0,
-                      "kv_router_zone \"%V\": %s", &zone->name,
+                      "kv_router_zone \"%V\": %s", &zone->conf.name,
                       rc == KVR_BUSY ? "another process keeps its lock"
                                      : "no room for the configured workers: "
                                        "raise max_workers");
     }
 
-    if (zone->router.load.slot == KVR_LOAD_NONE) {
+    if (zone->run.router.load.slot == KVR_LOAD_NONE) {
         ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
                       "kv_router_zone \"%V\": no table counts the requests "
                       "of this process, %d other processes have all tables, "
                       "old ones of reloads included",
-                      &zone->name, KVR_LOAD_PROCS);
+                      &zone->conf.name, KVR_LOAD_PROCS);
     }
 
     /* a process that hangs before its first timer is told, too */
 
-    (void) kvr_load_beat(&zone->router.load, ngx_current_msec,
+    (void) kvr_load_beat(&zone->run.router.load, ngx_current_msec,
                          NGX_HTTP_KV_ROUTER_STUCK);
 
-    ngx_http_kv_router_timer(&zone->tend, &zone->tend_conn,
+    ngx_http_kv_router_timer(&zone->run.tend, &zone->run.tend_conn,
                              ngx_http_kv_router_tend, zone, cycle->log);
 
-    ngx_add_timer(&zone->tend, NGX_HTTP_KV_ROUTER_TEND);
+    ngx_add_timer(&zone->run.tend, NGX_HTTP_KV_ROUTER_TEND);
 
     if (ngx_http_kv_router_rounds_start(cycle, zone) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    if (zone->redis
+    if (zone->conf.redis
         && ngx_http_kv_router_consumer_start(cycle, zone) != NGX_OK)
     {
         return NGX_ERROR;
@@ -480,7 +482,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
 
     ends = ngx_exiting || ngx_terminate;
 
-    stuck = kvr_load_beat(&zone->router.load, ends ? 0 : ngx_current_msec,
+    stuck = kvr_load_beat(&zone->run.router.load, ends ? 0 : ngx_current_msec,
                           NGX_HTTP_KV_ROUTER_STUCK);
     if (stuck) {
         ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ev->log,
@@ -490,14 +492,14 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
                                 "by kv-router-check, reload, then kill -9 %P",
                                 kvr_owner_pid(stuck),
                                 NGX_HTTP_KV_ROUTER_STUCK / 1000,
-                                &zone->policy, kvr_owner_pid(stuck));
+                                &zone->run.policy, kvr_owner_pid(stuck));
     }
 
     if (ends) {
         return;
     }
 
-    more = kvr_router_tend(&zone->router, ngx_current_msec,
+    more = kvr_router_tend(&zone->run.router, ngx_current_msec,
                            NGX_HTTP_KV_ROUTER_TEND_SLICE);
 
     ngx_http_kv_router_speeds(zone);
@@ -535,17 +537,17 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
     for (i = 0; i < kmcf->zones.nelts; i++) {
         ngx_http_kv_router_rounds_stop(zones[i]);
 
-        if (zones[i]->consumer) {
+        if (zones[i]->run.consumer) {
             ngx_http_kv_router_consumer_stop(zones[i]);
         }
 
         ngx_http_kv_router_estimator_stop(zones[i]);
 
-        kvr_router_leave(&zones[i]->router);
+        kvr_router_leave(&zones[i]->run.router);
 
-        if (zones[i]->fleet) {
-            ngx_http_kv_router_fleet_put(zones[i]->fleet);
-            zones[i]->fleet = NULL;
+        if (zones[i]->run.fleet) {
+            ngx_http_kv_router_fleet_put(zones[i]->run.fleet);
+            zones[i]->run.fleet = NULL;
         }
     }
 }

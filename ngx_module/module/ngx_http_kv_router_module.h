@@ -98,8 +98,8 @@ typedef struct {
 
 
 /*
- * A zone as one process knows it.  Made by kv_router_zone; the router handle
- * is attached by the zone's init and joined by each worker process.
+ * A zone as the directives say it.  Written by them, while the configuration
+ * is read, and never after.
  */
 
 typedef struct {
@@ -117,7 +117,6 @@ typedef struct {
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
-    ngx_http_kv_router_consumer_t  *consumer;  /* of this process, or NULL */
 
     ngx_msec_t                      stale;     /* silence that degrades */
     ngx_uint_t                      max_tokens;/* of a prompt */
@@ -131,45 +130,69 @@ typedef struct {
                                                   taken to be cached; 0: not */
 
     ngx_http_kv_router_health_conf_t   health;
-    ngx_http_kv_router_rounds_t    *rounds[NGX_HTTP_KV_ROUTER_ROUNDS];
-                                               /* of this process, or NULL */
-    ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
-                                                  there is */
 
-    kvr_router_t                    router;
-    struct ngx_http_kv_router_fleet_s  *fleet; /* this process's copy */
-    kvr_inflight_t                 *inflight;  /* this process's; NULL before
-                                                  its first request */
-    kvr_echoes_t                   *echoes;    /* the same */
     struct {
         ngx_str_t                   uri;
         ngx_msec_t                  interval;  /* 0: no engine is asked */
         ngx_msec_t                  timeout;
     } scrape;
 
-    ngx_http_kv_router_estimator_t *estimator; /* of this process, or NULL */
-    ngx_http_kv_router_model_t     *model;     /* NULL: none */
-    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
-    ngx_uint_t                      model_kept; /* taken over from another
-                                                  configuration or zone */
+    ngx_msec_t                      report_ms; /* after which what an engine
+                                                  reports is old; 0: at once */
 
     ngx_str_t                       engine_headers; /* lines, each with its
                                                        CRLF */
     ngx_http_kv_router_tls_t        engine_tls;
+
+    ngx_http_kv_router_model_t     *model;     /* NULL: none */
+    ngx_uint_t                      model_kept; /* taken over from another
+                                                  configuration or zone */
+    ngx_http_kv_router_turns_t     *turns;     /* NULL: no turn cache */
+} ngx_http_kv_router_zone_conf_t;
+
+
+/*
+ * A process's own part of a zone.  The zone's init, in the master, writes
+ * router and sh; kv.new() in Lua writes probe_auto and policy…; the rest
+ * belongs to a worker process, from its init_process on.
+ */
+
+typedef struct {
+    kvr_router_t                    router;    /* attached by the zone's init,
+                                                  joined by each worker
+                                                  process */
+
+    /* lives in the zone, beside kvr's memory: all processes add to it */
+    struct ngx_http_kv_router_shctx_s  *sh;
+
+    struct ngx_http_kv_router_fleet_s  *fleet; /* a copy of the zone's */
+    ngx_http_kv_router_consumer_t  *consumer;  /* or NULL, as those below */
+    ngx_http_kv_router_rounds_t    *rounds[NGX_HTTP_KV_ROUTER_ROUNDS];
+    ngx_http_kv_router_estimator_t *estimator;
+    kvr_inflight_t                 *inflight;  /* NULL before the process's
+                                                  first request */
+    kvr_echoes_t                   *echoes;    /* the same */
+
+    ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
+                                                  there is */
     ngx_str_t                       policy;    /* of the last router that
                                                   was made for the zone */
     ngx_str_t                       policy_conf;   /* "a=1 b=2" */
     time_t                          policy_loaded;
-    ngx_msec_t                      report_ms; /* after which what an engine
-                                                  reports is old; 0: at once */
+
     double                          speed;     /* the fleet's median, tokens
                                                   per second; 0: not known */
     ngx_msec_t                      speeds_at; /* when it was found */
     ngx_event_t                     tend;
     ngx_connection_t                tend_conn; /* dummy for the timer's log */
+} ngx_http_kv_router_zone_run_t;
 
-    /* lives in the zone, beside kvr's memory: all processes add to it */
-    struct ngx_http_kv_router_shctx_s  *sh;
+
+/* A zone as one process knows it, made by kv_router_zone. */
+
+typedef struct {
+    ngx_http_kv_router_zone_conf_t  conf;
+    ngx_http_kv_router_zone_run_t   run;
 } ngx_http_kv_router_zone_t;
 
 
@@ -296,7 +319,8 @@ typedef struct ngx_http_kv_router_shctx_s {
 
 /* the record of a holder; NULL: it has none */
 #define ngx_http_kv_router_speed(zone, holder)                                \
-    ((holder) < (zone)->sh->nholders ? &(zone)->sh->speeds[holder] : NULL)
+    ((holder) < (zone)->run.sh->nholders                                      \
+     ? &(zone)->run.sh->speeds[holder] : NULL)
 
 
 /* a location of kv_router_status that can be linked to */

@@ -39,7 +39,7 @@ ngx_http_kv_router_resolver(ngx_http_kv_router_zone_t *zone)
 
     /* nginx gives an http block without the directive one without servers */
 
-    resolver = zone->core->resolver;
+    resolver = zone->conf.core->resolver;
 
     return resolver && resolver->connections.nelts;
 }
@@ -53,7 +53,7 @@ ngx_http_kv_router_resolve(ngx_http_kv_router_zone_t *zone, ngx_str_t *name,
     ngx_http_core_loc_conf_t   *core;
 
     *ctx = NULL;
-    core = zone->core;
+    core = zone->conf.core;
 
     if (!ngx_http_kv_router_resolver(zone)) {
         return NGX_DECLINED;

@@ -20,8 +20,8 @@ ngx_http_kv_router_warn(ngx_http_kv_router_zone_t *zone, ngx_uint_t level,
     last = ngx_vslprintf(text, text + sizeof(text), fmt, args);
     va_end(args);
 
-    ngx_log_error(level, log, 0, "kv_router zone \"%V\": %*s", &zone->name,
-                  (size_t) (last - text), text);
+    ngx_log_error(level, log, 0, "kv_router zone \"%V\": %*s",
+                  &zone->conf.name, (size_t) (last - text), text);
 
     ngx_http_kv_router_told(zone, level, text, last - text);
 }
@@ -35,8 +35,8 @@ ngx_http_kv_router_told(ngx_http_kv_router_zone_t *zone, ngx_uint_t level,
 
     now = ngx_timeofday();
 
-    if (zone->sh && level <= NGX_LOG_WARN) {
-        kvr_told_add(&zone->sh->told, kvr_router_self(&zone->router),
+    if (zone->run.sh && level <= NGX_LOG_WARN) {
+        kvr_told_add(&zone->run.sh->told, kvr_router_self(&zone->run.router),
                      (uint32_t) level, (const char *) text, len,
                      (uint64_t) now->sec * 1000 + now->msec);
     }

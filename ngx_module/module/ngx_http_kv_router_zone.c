@@ -70,7 +70,7 @@ ngx_http_kv_router_zone_holds(ngx_http_kv_router_zone_t *zone, size_t size,
     ngx_uint_t     i;
     kvr_params_t   params;
 
-    params = zone->params;
+    params = zone->conf.params;
     params.max_workers = max_workers;
 
     kvr_router_bounds(&params, &nworkers, &nholders);
@@ -101,18 +101,18 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
     uint32_t     n, fewer;
     const char  *letter;
 
-    n = zone->params.max_workers;
+    n = zone->conf.params.max_workers;
 
-    if (ngx_http_kv_router_zone_holds(zone, zone->size, n)) {
+    if (ngx_http_kv_router_zone_holds(zone, zone->conf.size, n)) {
         return NGX_OK;
     }
 
-    for (m = zone->size / NGX_HTTP_KV_ROUTER_MB + 1;
+    for (m = zone->conf.size / NGX_HTTP_KV_ROUTER_MB + 1;
          m < NGX_HTTP_KV_ROUTER_ZONE_MAX;
          m++)
     {
         if (ngx_http_kv_router_zone_holds(zone, m * NGX_HTTP_KV_ROUTER_MB,
-                                          zone->default_workers
+                                          zone->conf.default_workers
                                           ? ngx_http_kv_router_zone_workers(
                                                 m * NGX_HTTP_KV_ROUTER_MB)
                                           : n))
@@ -122,7 +122,7 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
     }
 
     for (fewer = n / 2; fewer; fewer /= 2) {
-        if (ngx_http_kv_router_zone_holds(zone, zone->size, fewer)) {
+        if (ngx_http_kv_router_zone_holds(zone, zone->conf.size, fewer)) {
             break;
         }
     }
@@ -133,11 +133,11 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
         last = ngx_sprintf(also, ", or max_workers=%uD", fewer);
     }
 
-    if (zone->size % NGX_HTTP_KV_ROUTER_MB == 0) {
+    if (zone->conf.size % NGX_HTTP_KV_ROUTER_MB == 0) {
         unit = NGX_HTTP_KV_ROUTER_MB;
         letter = "m";
 
-    } else if (zone->size % 1024 == 0) {
+    } else if (zone->conf.size % 1024 == 0) {
         unit = 1024;
         letter = "k";
 
@@ -150,10 +150,11 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
                   "kv_router_zone \"%V\": %uz%s is too small for "
                   "max_workers=%uD, shards=%uD and worker_processes=%i: write "
                   "zone=%V:%uzm%*s in %V:%ui",
-                  &zone->name, zone->size / unit, letter, n,
-                  zone->params.shards, zone->processes->worker_processes,
-                  &zone->name, m, (size_t) (last - also), also, &zone->file,
-                  zone->line);
+                  &zone->conf.name, zone->conf.size / unit, letter, n,
+                  zone->conf.params.shards,
+                  zone->conf.processes->worker_processes, &zone->conf.name, m,
+                  (size_t) (last - also), also, &zone->conf.file,
+                  zone->conf.line);
 
     return NGX_ERROR;
 }
@@ -183,7 +184,7 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
 
     if (ozone) {
-        sh = ozone->sh;
+        sh = ozone->run.sh;
 
     } else if (shm_zone->shm.exists) {
         sh = shpool->data;
@@ -202,10 +203,10 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         shpool->log_ctx = (u_char *) " in kv_router_zone";
         shpool->data = sh;
 
-        zone->sh = sh;
+        zone->run.sh = sh;
         sh->made = ngx_time();
 
-        kvr_router_bounds(&zone->params, &sh->nworkers, &sh->nholders);
+        kvr_router_bounds(&zone->conf.params, &sh->nworkers, &sh->nholders);
 
         for (i = 0; i < NGX_HTTP_KV_ROUTER_TABLES; i++) {
             n = ngx_http_kv_router_tables[i].holders ? sh->nholders
@@ -244,28 +245,30 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         (void) madvise(sh->base, size, MADV_HUGEPAGE);
 #endif
 
-        if (kvr_router_format(sh->base, size, &zone->params, why) != KVR_OK) {
+        if (kvr_router_format(sh->base, size, &zone->conf.params, why)
+            != KVR_OK)
+        {
             ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "kv_router_zone \"%V\": %s", &zone->name, why);
+                          "kv_router_zone \"%V\": %s", &zone->conf.name, why);
             return NGX_ERROR;
         }
     }
 
-    rc = kvr_router_attach(&zone->router, sh->base, sh->size, &zone->params,
-                           why);
+    rc = kvr_router_attach(&zone->run.router, sh->base, sh->size,
+                           &zone->conf.params, why);
     if (rc != KVR_OK) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                      "kv_router_zone \"%V\" can't be used: %s", &zone->name,
-                      why);
+                      "kv_router_zone \"%V\" can't be used: %s",
+                      &zone->conf.name, why);
         return NGX_ERROR;
     }
 
-    zone->sh = sh;
+    zone->run.sh = sh;
 
-    if (zone->model && zone->model_kept) {
+    if (zone->conf.model && zone->conf.model_kept) {
         ngx_http_kv_router_count(sh, MODELS_KEPT, 1);
 
-    } else if (zone->model) {
+    } else if (zone->conf.model) {
         ngx_http_kv_router_count(sh, MODELS_LOADED, 1);
     }
 
@@ -278,9 +281,9 @@ ngx_http_kv_router_zone_cleanup(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    kvr_router_detach(&zone->router);
-    kvr_inflight_destroy(zone->inflight);
-    kvr_echoes_destroy(zone->echoes);
+    kvr_router_detach(&zone->run.router);
+    kvr_inflight_destroy(zone->run.inflight);
+    kvr_echoes_destroy(zone->run.echoes);
 }
 
 
@@ -301,8 +304,8 @@ ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, const u_char *name,
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->name.len == len
-            && ngx_strncmp(zones[i]->name.data, name, len) == 0)
+        if (zones[i]->conf.name.len == len
+            && ngx_strncmp(zones[i]->conf.name.data, name, len) == 0)
         {
             return zones[i];
         }

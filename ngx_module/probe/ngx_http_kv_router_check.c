@@ -44,7 +44,7 @@ const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_checks = {
 static ngx_uint_t
 ngx_http_kv_router_check_wanted(ngx_http_kv_router_zone_t *zone)
 {
-    return zone->health.check.len != 0;
+    return zone->conf.health.check.len != 0;
 }
 
 
@@ -52,11 +52,11 @@ static ngx_uint_t
 ngx_http_kv_router_check_due(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_holder_t *h)
 {
-    return kvr_health_due(kvr_router_health(&zone->router, h->number),
+    return kvr_health_due(kvr_router_health(&zone->run.router, h->number),
                           h->generation, ngx_current_msec,
                           ngx_current_msec
                           + ngx_http_kv_router_rounds_apart(
-                                                     zone->health.interval));
+                                                zone->conf.health.interval));
 }
 
 
@@ -70,11 +70,11 @@ ngx_http_kv_router_check_start(ngx_http_kv_router_slot_t *check)
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": check of worker \"%V\": GET \"%V\" "
-                   "at \"%V\"", &zone->name, &check->id, &zone->health.check,
-                   &check->address);
+                   "at \"%V\"", &zone->conf.name, &check->id,
+                   &zone->conf.health.check, &check->address);
 
-    switch (ngx_http_kv_router_slot_ask(check, &zone->health.check, NULL,
-                                        zone->health.timeout,
+    switch (ngx_http_kv_router_slot_ask(check, &zone->conf.health.check, NULL,
+                                        zone->conf.health.timeout,
                                         NGX_HTTP_KV_ROUTER_CHECK_MAX,
                                         ngx_http_kv_router_check_answered,
                                         &why))
@@ -127,26 +127,26 @@ ngx_http_kv_router_check_done(ngx_http_kv_router_slot_t *check,
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": check of worker \"%V\": %s",
-                   &zone->name, &check->id, why ? why : "passed");
+                   &zone->conf.name, &check->id, why ? why : "passed");
 
-    health = kvr_router_health(&zone->router, check->number);
+    health = kvr_router_health(&zone->run.router, check->number);
 
     if (ngx_http_kv_router_slot_current(check)
         && kvr_health_checked(health, check->generation, ngx_current_msec,
-                              why == NULL, zone->health.passes,
-                              zone->health.fails))
+                              why == NULL, zone->conf.health.passes,
+                              zone->conf.health.fails))
     {
         if (why) {
             ngx_http_kv_router_warn(zone, NGX_LOG_ERR, ngx_cycle->log,
                                     "worker \"%V\" is down: %uD checks of "
                                     "\"%V\" failed, the last one: %s",
-                                    &check->id, zone->health.fails,
-                                    &zone->health.check, why);
+                                    &check->id, zone->conf.health.fails,
+                                    &zone->conf.health.check, why);
 
         } else {
             ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                           "kv_router zone \"%V\": worker \"%V\" is up",
-                          &zone->name, &check->id);
+                          &zone->conf.name, &check->id);
         }
     }
 }

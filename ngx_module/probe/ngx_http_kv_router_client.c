@@ -71,7 +71,7 @@ ngx_http_kv_router_client_ask(ngx_http_kv_router_client_t **out,
 
     client->pool = pool;
     client->log = log;
-    client->tls = zone->engine_tls.ssl ? &zone->engine_tls : NULL;
+    client->tls = zone->conf.engine_tls.ssl ? &zone->conf.engine_tls : NULL;
     client->max = max;
     client->handler = handler;
     client->data = data;
@@ -83,7 +83,8 @@ ngx_http_kv_router_client_ask(ngx_http_kv_router_client_t **out,
     }
 
     rc = ngx_http_kv_router_client_write_request(client, &host, uri,
-                                                 &zone->engine_headers, body);
+                                                 &zone->conf.engine_headers,
+                                                 body);
 
     if (rc == NGX_OK) {
         rc = ngx_http_kv_router_client_connect(client, address, why);

@@ -77,7 +77,7 @@ static ngx_uint_t
 ngx_http_kv_router_lookup_due(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_holder_t *h)
 {
-    return kvr_name_due(&zone->sh->names[h->number],
+    return kvr_name_due(&zone->run.sh->names[h->number],
                    ngx_http_kv_router_name_mark((char *) h->address.data),
                    ngx_current_msec);
 }
@@ -110,9 +110,9 @@ ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot)
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": name of worker \"%V\": resolves "
-                   "\"%V\"", &zone->name, &slot->id, &l->host);
+                   "\"%V\"", &zone->conf.name, &slot->id, &l->host);
 
-    ngx_http_kv_router_count(zone->sh, NAMES_ASKED, 1);
+    ngx_http_kv_router_count(zone->run.sh, NAMES_ASKED, 1);
 
     rc = ngx_http_kv_router_resolve(zone, &l->host,
                                     ngx_http_kv_router_lookup_handler, l,
@@ -121,7 +121,7 @@ ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot)
         return;
     }
 
-    (void) kvr_name_read(&zone->sh->names[slot->number], l->mark, &before);
+    (void) kvr_name_read(&zone->run.sh->names[slot->number], l->mark, &before);
 
     found = before;
 
@@ -144,7 +144,7 @@ ngx_http_kv_router_lookup_handler(ngx_resolver_ctx_t *ctx)
     l = ctx->data;
     l->ctx = NULL;
 
-    (void) kvr_name_read(&l->slot.zone->sh->names[l->slot.number], l->mark,
+    (void) kvr_name_read(&l->slot.zone->run.sh->names[l->slot.number], l->mark,
                          &before);
 
     found = before;
@@ -252,8 +252,8 @@ ngx_http_kv_router_lookup_done(ngx_http_kv_router_lookup_t *l,
     kvr_router_t                *k;
     ngx_http_kv_router_shctx_t  *sh;
 
-    sh = l->slot.zone->sh;
-    k = &l->slot.zone->router;
+    sh = l->slot.zone->run.sh;
+    k = &l->slot.zone->run.router;
 
     l->slot.rounds = NULL;
 
@@ -321,7 +321,7 @@ ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
 
     ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                   "kv_router zone \"%V\": worker \"%V\": \"%s\" is \"%s\"",
-                  &zone->name, id, name, found->address);
+                  &zone->conf.name, id, name, found->address);
 
     if (found->naddrs > 1) {
         ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,

@@ -37,7 +37,7 @@ ngx_http_kv_router_rounds_begin(ngx_cycle_t *cycle,
 {
     ngx_http_kv_router_rounds_t  *rounds;
 
-    if (zone->rounds[kind->index]) {
+    if (zone->run.rounds[kind->index]) {
         return NGX_OK;
     }
 
@@ -63,7 +63,7 @@ ngx_http_kv_router_rounds_begin(ngx_cycle_t *cycle,
 
     ngx_add_timer(&rounds->tick, 1 + ngx_random() % kind->tick);
 
-    zone->rounds[kind->index] = rounds;
+    zone->run.rounds[kind->index] = rounds;
 
     return NGX_OK;
 }
@@ -77,7 +77,7 @@ ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone)
     ngx_http_kv_router_rounds_t  *rounds;
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_ROUNDS; i++) {
-        rounds = zone->rounds[i];
+        rounds = zone->run.rounds[i];
 
         if (rounds == NULL) {
             continue;
@@ -99,7 +99,7 @@ ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone)
             }
         }
 
-        zone->rounds[i] = NULL;
+        zone->run.rounds[i] = NULL;
     }
 }
 
@@ -247,7 +247,7 @@ ngx_http_kv_router_slot_status(ngx_http_kv_router_slot_t *slot,
 ngx_uint_t
 ngx_http_kv_router_slot_current(ngx_http_kv_router_slot_t *slot)
 {
-    return kvr_load32(&kvr_router_worker(&slot->zone->router, slot->number)
+    return kvr_load32(&kvr_router_worker(&slot->zone->run.router, slot->number)
                        ->generation)
            == slot->generation;
 }

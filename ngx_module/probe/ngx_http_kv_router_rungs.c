@@ -149,7 +149,7 @@ ngx_http_kv_router_ffi_probe(const u_char *name, size_t len, int automatic)
                                             name, len);
 
         if (zone) {
-            zone->probe_auto |= automatic;
+            zone->run.probe_auto |= automatic;
             (void) ngx_http_kv_router_rounds_begin((ngx_cycle_t *) ngx_cycle,
                                                    zone,
                                                    &ngx_http_kv_router_probes);
@@ -201,10 +201,11 @@ ngx_http_kv_router_probe_wanted(ngx_http_kv_router_zone_t *zone)
 
         p = &ngx_http_kv_router_probed[i];
 
-        if (p->name.len == zone->name.len
-            && ngx_memcmp(p->name.data, zone->name.data, p->name.len) == 0)
+        if (p->name.len == zone->conf.name.len
+            && ngx_memcmp(p->name.data, zone->conf.name.data, p->name.len)
+               == 0)
         {
-            zone->probe_auto = p->automatic;
+            zone->run.probe_auto = p->automatic;
             return 1;
         }
     }
@@ -229,7 +230,7 @@ ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
     uint64_t       run[3];
     kvr_health_t  *health;
 
-    health = kvr_router_health(&zone->router, h->number);
+    health = kvr_router_health(&zone->run.router, h->number);
 
     if (!kvr_health_usable(kvr_health_state(health, h->generation, &h->health,
                                             ngx_current_msec, &share)))
@@ -241,7 +242,7 @@ ngx_http_kv_router_probe_due(ngx_http_kv_router_zone_t *zone,
     run[1] = kvr_load64(&h->worker->stream.epoch);
     run[2] = kvr_load64(&health->since);
 
-    return kvr_rungs_due(&zone->sh->rungs[h->number],
+    return kvr_rungs_due(&zone->run.sh->rungs[h->number],
                          kvr_hash_bytes(run, sizeof(run), KVR_HASH_SEED),
                          ngx_current_msec);
 }
@@ -277,7 +278,7 @@ ngx_http_kv_router_probe_ask(ngx_http_kv_router_probe_t *probe)
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": probe of worker \"%V\": \"%V\"",
-                   &probe->slot.zone->name, &probe->slot.id, &uri);
+                   &probe->slot.zone->conf.name, &probe->slot.id, &uri);
 
     if (ngx_http_kv_router_slot_ask(&probe->slot, &uri,
                                     step->body ? &body : NULL,
@@ -392,10 +393,10 @@ ngx_http_kv_router_probe_failed(ngx_http_kv_router_probe_t *probe,
                || status == NGX_HTTP_FORBIDDEN);
     level = refused ? NGX_LOG_ERR : NGX_LOG_INFO;
 
-    ngx_http_kv_router_count(zone->sh, PROBES, 1);
-    ngx_http_kv_router_count(zone->sh, PROBES_FAILED, 1);
+    ngx_http_kv_router_count(zone->run.sh, PROBES, 1);
+    ngx_http_kv_router_count(zone->run.sh, PROBES_FAILED, 1);
 
-    if (kvr_rungs_failed(&zone->sh->rungs[probe->slot.number],
+    if (kvr_rungs_failed(&zone->run.sh->rungs[probe->slot.number],
                          ngx_current_msec)
         == 1)
     {
@@ -423,16 +424,16 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
     zone = probe->slot.zone;
     found = &probe->found;
     rungs = found->rungs;
-    r = &zone->sh->rungs[probe->slot.number];
+    r = &zone->run.sh->rungs[probe->slot.number];
 
     probe->slot.rounds = NULL;
 
-    ngx_http_kv_router_count(zone->sh, PROBES, 1);
+    ngx_http_kv_router_count(zone->run.sh, PROBES, 1);
 
     /* an engine that ended meanwhile has not answered that it has nothing */
 
     if (rungs == 0 && probe->failed) {
-        ngx_http_kv_router_count(zone->sh, PROBES_FAILED, 1);
+        ngx_http_kv_router_count(zone->run.sh, PROBES_FAILED, 1);
         (void) kvr_rungs_failed(r, ngx_current_msec);
         return;
     }
@@ -441,7 +442,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         return;
     }
 
-    if (kvr_router_mark(&zone->router, probe->slot.number,
+    if (kvr_router_mark(&zone->run.router, probe->slot.number,
                         probe->windows ? KVR_WORKER_PARTIAL : 0,
                         probe->windows ? 0 : KVR_WORKER_PARTIAL)
         == KVR_BUSY)
@@ -456,7 +457,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
     kvr_rungs_write(r, probe->slot.generation, found, ngx_current_msec);
 
     if (before.engine != found->engine) {
-        (void) ngx_atomic_fetch_add(&zone->sh->engines_learned, 1);
+        (void) ngx_atomic_fetch_add(&zone->run.sh->engines_learned, 1);
     }
 
     if (before.rungs != (rungs | KVR_RUNG_KNOWN)
@@ -466,7 +467,7 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%V\": engine %s %s, it "
                       "has %s%s%s%s%s",
-                      &zone->name, &probe->slot.id,
+                      &zone->conf.name, &probe->slot.id,
                       kvr_engine_name(found->engine),
                       found->version[0] ? found->version : "of no version",
                       rungs & KVR_RUNG_RENDER ? "render" : "",
@@ -479,13 +480,13 @@ ngx_http_kv_router_probe_done(ngx_http_kv_router_probe_t *probe)
                       : "");
     }
 
-    if (rungs && zone->probe_auto
-        && ngx_atomic_cmp_set(&zone->sh->rungs_said, 0, 1))
+    if (rungs && zone->run.probe_auto
+        && ngx_atomic_cmp_set(&zone->run.sh->rungs_said, 0, 1))
     {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": tokenizer = \"auto\": an engine "
                       "is asked for the token ids of each new text, the "
                       "request waits for 50 ms and 2 us a byte at most",
-                      &zone->name);
+                      &zone->conf.name);
     }
 }

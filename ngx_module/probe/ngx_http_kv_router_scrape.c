@@ -59,7 +59,7 @@ const ngx_http_kv_router_rounds_kind_t  ngx_http_kv_router_scrapes = {
 static ngx_uint_t
 ngx_http_kv_router_scrape_wanted(ngx_http_kv_router_zone_t *zone)
 {
-    return zone->scrape.interval != 0;
+    return zone->conf.scrape.interval != 0;
 }
 
 
@@ -71,12 +71,12 @@ ngx_http_kv_router_scrape_due(ngx_http_kv_router_zone_t *zone,
 {
     ngx_msec_t  lease;
 
-    lease = zone->scrape.timeout + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
+    lease = zone->conf.scrape.timeout + NGX_HTTP_KV_ROUTER_SCRAPE_LATE;
 
-    return h->number < zone->sh->nworkers
-           && kvr_due_take(&zone->sh->turns[h->number].due, h->generation,
+    return h->number < zone->run.sh->nworkers
+           && kvr_due_take(&zone->run.sh->turns[h->number].due, h->generation,
                            ngx_current_msec, lease,
-                           ngx_max(lease, 2 * zone->scrape.interval));
+                           ngx_max(lease, 2 * zone->conf.scrape.interval));
 }
 
 
@@ -91,16 +91,16 @@ ngx_http_kv_router_scrape_start(ngx_http_kv_router_slot_t *slot)
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": load of worker \"%V\": GET \"%V\" "
-                   "at \"%V\"", &zone->name, &slot->id, &zone->scrape.uri,
-                   &slot->address);
+                   "at \"%V\"", &zone->conf.name, &slot->id,
+                   &zone->conf.scrape.uri, &slot->address);
 
     s = (ngx_http_kv_router_scrape_t *) slot;
 
     s->next_ms = ngx_current_msec
-                 + ngx_http_kv_router_rounds_apart(zone->scrape.interval);
+                 + ngx_http_kv_router_rounds_apart(zone->conf.scrape.interval);
 
-    if (ngx_http_kv_router_slot_ask(slot, &zone->scrape.uri, NULL,
-                                    zone->scrape.timeout,
+    if (ngx_http_kv_router_slot_ask(slot, &zone->conf.scrape.uri, NULL,
+                                    zone->conf.scrape.timeout,
                                     NGX_HTTP_KV_ROUTER_SCRAPE_MAX,
                                     ngx_http_kv_router_scrape_done, &why)
         != NGX_OK)
@@ -125,7 +125,7 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
     slot->client = NULL;
     slot->rounds = NULL;
 
-    kvr_put64(&zone->sh->turns[slot->number].due.at_ms, s->next_ms);
+    kvr_put64(&zone->run.sh->turns[slot->number].due.at_ms, s->next_ms);
 
     if ((answer == NULL && why == NULL)
         || !ngx_http_kv_router_slot_current(slot))
@@ -147,7 +147,7 @@ ngx_http_kv_router_scrape_done(void *data, const kvr_http_answer_t *answer,
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": load of worker number %uD: %s",
-                   &zone->name, slot->number, why ? why : "read");
+                   &zone->conf.name, slot->number, why ? why : "read");
 
     ngx_http_kv_router_scrape_say(zone, slot->number, why);
 }
@@ -161,7 +161,7 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
     uint32_t            rank, holder, found, flags, now;
     kvr_worker_conf_t   conf;
 
-    if (kvr_router_read_worker(&zone->router, number, &conf, &flags, &now)
+    if (kvr_router_read_worker(&zone->run.router, number, &conf, &flags, &now)
         != KVR_OK
         || now != generation)
     {
@@ -176,11 +176,12 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
 
     for (rank = 0; found && rank < conf.ranks; rank++) {
 
-        if (kvr_router_find_holder(&zone->router, number, rank, &holder)
+        if (kvr_router_find_holder(&zone->run.router, number, rank, &holder)
             == KVR_OK
-            && holder < zone->sh->nholders)
+            && holder < zone->run.sh->nholders)
         {
-            again |= kvr_report_write(&zone->sh->reports[holder], generation,
+            again |= kvr_report_write(&zone->run.sh->reports[holder],
+                                      generation,
                                       &ngx_http_kv_router_reported[rank],
                                       ngx_current_msec);
         }
@@ -190,8 +191,8 @@ ngx_http_kv_router_scrape_store(ngx_http_kv_router_zone_t *zone,
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" was restarted: "
                       "\"%V\" of it reports another "
-                      "process_start_time_seconds", &zone->name, conf.id,
-                      &zone->scrape.uri);
+                      "process_start_time_seconds", &zone->conf.name, conf.id,
+                      &zone->conf.scrape.uri);
 
         ngx_http_kv_router_restarted(zone, number, generation);
     }
@@ -213,19 +214,19 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
     kvr_worker_conf_t            conf;
     ngx_http_kv_router_turn_t  *turn;
 
-    turn = &zone->sh->turns[number];
+    turn = &zone->run.sh->turns[number];
 
-    ngx_http_kv_router_count(zone->sh, SCRAPES, 1);
+    ngx_http_kv_router_count(zone->run.sh, SCRAPES, 1);
 
     if (why) {
-        ngx_http_kv_router_count(zone->sh, SCRAPES_FAILED, 1);
+        ngx_http_kv_router_count(zone->run.sh, SCRAPES_FAILED, 1);
     }
 
     failing = (why != NULL);
 
     if (__atomic_exchange_n(&turn->failing, failing, __ATOMIC_RELAXED)
         == failing
-        || kvr_router_read_worker(&zone->router, number, &conf, &flags,
+        || kvr_router_read_worker(&zone->run.router, number, &conf, &flags,
                                   &generation)
            != KVR_OK)
     {
@@ -236,16 +237,17 @@ ngx_http_kv_router_scrape_say(ngx_http_kv_router_zone_t *zone,
         ngx_http_kv_router_warn(zone, NGX_LOG_WARN, ngx_cycle->log,
                                 "the load of worker \"%s\" is not known, "
                                 "\"%V\" of it is not read: %s", conf.id,
-                                &zone->scrape.uri, why);
+                                &zone->conf.scrape.uri, why);
 
     } else {
-        (void) kvr_health_returned(kvr_router_health(&zone->router, number),
+        (void) kvr_health_returned(kvr_router_health(&zone->run.router,
+                                                     number),
                                    generation, ngx_current_msec);
-        kvr_rungs_doubt(&zone->sh->rungs[number], ngx_current_msec);
+        kvr_rungs_doubt(&zone->run.sh->rungs[number], ngx_current_msec);
 
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "kv_router zone \"%V\": worker \"%s\" reports its load",
-                      &zone->name, conf.id);
+                      &zone->conf.name, conf.id);
     }
 }
 
@@ -263,17 +265,17 @@ ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
     load->running = -1;
     load->usage = -1;
 
-    worker = kvr_router_holder_worker(&zone->router, holder);
+    worker = kvr_router_holder_worker(&zone->run.router, holder);
 
-    if (worker >= kvr_router_max_workers(&zone->router)
-        || holder >= zone->sh->nholders)
+    if (worker >= kvr_router_max_workers(&zone->run.router)
+        || holder >= zone->run.sh->nholders)
     {
         return -1;
     }
 
-    w = kvr_router_worker(&zone->router, worker);
+    w = kvr_router_worker(&zone->run.router, worker);
 
-    return kvr_report_read(&zone->sh->reports[holder],
+    return kvr_report_read(&zone->run.sh->reports[holder],
                            kvr_load32(&w->generation), ngx_current_msec,
-                           zone->report_ms, load);
+                           zone->conf.report_ms, load);
 }

@@ -237,7 +237,7 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: connects to \"%V\" at %V",
-                   &r->zone->name, r->purpose, &server->url, &addr->name);
+                   &r->zone->conf.name, r->purpose, &server->url, &addr->name);
 
     ngx_memzero(&r->peer, sizeof(ngx_peer_connection_t));
 

@@ -148,7 +148,7 @@ ngx_http_kv_router_redis_parse(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone)
         }
     }
 
-    zone->redis = rcf;
+    zone->conf.redis = rcf;
 
     return NGX_CONF_OK;
 }

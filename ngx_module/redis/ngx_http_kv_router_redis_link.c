@@ -24,7 +24,7 @@ ngx_http_kv_router_redis_current(ngx_http_kv_router_redis_t *r)
 {
     ngx_http_kv_router_redis_server_t  *servers;
 
-    servers = r->zone->redis->servers.elts;
+    servers = r->zone->conf.redis->servers.elts;
 
     return &servers[r->server];
 }
@@ -73,7 +73,8 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
             r->addrs = NULL;
 
             if (r->leader == NULL) {
-                r->server = (r->server + 1) % r->zone->redis->servers.nelts;
+                r->server = (r->server + 1)
+                            % r->zone->conf.redis->servers.nelts;
             }
 
             if (r->leader || r->server == 0) {
@@ -94,7 +95,8 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     ngx_log_debug4(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: closed, %s; the next try "
-                   "is in %M ms", &r->zone->name, r->purpose, reason, delay);
+                   "is in %M ms", &r->zone->conf.name, r->purpose, reason,
+                   delay);
 
     ngx_add_timer(&r->reconnect, delay);
 
@@ -162,5 +164,5 @@ ngx_http_kv_router_redis_log_text(ngx_log_t *log, u_char *buf, size_t len)
     }
 
     return ngx_snprintf(p, len, ", zone: \"%V\", redis: \"%V\"",
-                        &r->zone->name, ngx_http_kv_router_redis_url(r));
+                        &r->zone->conf.name, ngx_http_kv_router_redis_url(r));
 }

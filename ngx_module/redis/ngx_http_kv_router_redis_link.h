@@ -133,7 +133,7 @@ ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);
 #define ngx_http_kv_router_redis_debug(r, text)                               \
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, &(r)->log, 0,                          \
                    "kv_router zone \"%V\": redis %s: %s",                     \
-                   &(r)->zone->name, (r)->purpose, text)
+                   &(r)->zone->conf.name, (r)->purpose, text)
 
 ngx_http_kv_router_redis_server_t *ngx_http_kv_router_redis_current(
     ngx_http_kv_router_redis_t *r);

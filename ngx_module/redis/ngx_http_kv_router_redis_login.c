@@ -92,7 +92,7 @@ ngx_http_kv_router_redis_login(ngx_http_kv_router_redis_t *r)
 
     ngx_log_debug5(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: logs in, user \"%V\", %s "
-                   "password, database %i", &r->zone->name, r->purpose,
+                   "password, database %i", &r->zone->conf.name, r->purpose,
                    &server->user, server->password.len ? "a" : "no",
                    server->db);
 
@@ -218,7 +218,7 @@ ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
 
     r->ready = 1;
 
-    ngx_http_kv_router_count(r->zone->sh, REDIS_CONNECTS, 1);
+    ngx_http_kv_router_count(r->zone->run.sh, REDIS_CONNECTS, 1);
 
     r->connected(r);
 }

@@ -29,7 +29,7 @@ ngx_http_kv_router_redis_resolve(ngx_http_kv_router_redis_t *r)
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, &r->log, 0,
                    "kv_router zone \"%V\": redis %s: resolves \"%V\"",
-                   &r->zone->name, r->purpose, &server->host);
+                   &r->zone->conf.name, r->purpose, &server->host);
 
     return ngx_http_kv_router_resolve(r->zone, &server->host,
                                       ngx_http_kv_router_redis_resolve_handler,

@@ -30,7 +30,7 @@ ngx_http_kv_router_redis_ssl(ngx_http_kv_router_redis_t *r)
     c->pool = ngx_create_pool(256, &r->log);
 
     if (c->pool == NULL
-        || ngx_http_kv_router_tls_begin(&r->zone->redis->tls, c,
+        || ngx_http_kv_router_tls_begin(&r->zone->conf.redis->tls, c,
                                         literal ? NULL : name)
            != NGX_OK)
     {
@@ -83,8 +83,8 @@ ngx_http_kv_router_redis_ssl_handler(ngx_connection_t *c)
 
     name = ngx_http_kv_router_redis_ssl_name(r, &literal);
 
-    rc = ngx_http_kv_router_tls_check(&r->zone->redis->tls, c, name, literal,
-                                      &detail);
+    rc = ngx_http_kv_router_tls_check(&r->zone->conf.redis->tls, c, name,
+                                      literal, &detail);
 
     if (rc != NGX_OK) {
         ngx_http_kv_router_redis_failed(r, 0, rc == NGX_DECLINED
@@ -104,9 +104,9 @@ ngx_http_kv_router_redis_ssl_name(ngx_http_kv_router_redis_t *r,
 {
     ngx_http_kv_router_redis_server_t  *server;
 
-    if (r->zone->redis->tls.name.len) {
+    if (r->zone->conf.redis->tls.name.len) {
         *literal = 0;
-        return &r->zone->redis->tls.name;
+        return &r->zone->conf.redis->tls.name;
     }
 
     server = ngx_http_kv_router_redis_current(r);

@@ -139,7 +139,7 @@ ngx_http_kv_router_answer_first(ngx_http_request_t *r,
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
     }
 
-    kvr_load_prefilled(&ctx->zone->router.load,
+    kvr_load_prefilled(&ctx->zone->run.router.load,
                        &ctx->choice.reservation, ngx_current_msec);
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 }
@@ -175,7 +175,7 @@ ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx, ngx_buf_t *b)
     blocks = ctx->answer.output_tokens / ctx->found.match.block_size;
 
     if (blocks > (ngx_uint_t) ctx->choice.reservation.output_blocks) {
-        kvr_load_grow(&ctx->zone->router.load, &ctx->choice.reservation,
+        kvr_load_grow(&ctx->zone->run.router.load, &ctx->choice.reservation,
                       blocks - ctx->choice.reservation.output_blocks);
     }
 }
@@ -249,12 +249,12 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    k = &ctx->zone->router;
+    k = &ctx->zone->run.router;
     c = ctx->choice.chosen;
 
     worker = kvr_router_holder_worker(k, c->holder);
 
-    if (worker >= ctx->zone->sh->nworkers
+    if (worker >= ctx->zone->run.sh->nworkers
         || kvr_load32(&kvr_router_worker(k, worker)->generation)
            != c->generation)
     {
@@ -276,7 +276,7 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
                     * ctx->found.match.block_size;
     a.cached_tokens = usage.cached_tokens;
 
-    kvr_usage_add(&ctx->zone->sh->trust[worker], c->generation, &a);
+    kvr_usage_add(&ctx->zone->run.sh->trust[worker], c->generation, &a);
 
     ngx_http_kv_router_usage_judge(ctx, worker, known,
                                    usage.cached_tokens
@@ -296,7 +296,7 @@ ngx_http_kv_router_usage_judge(ngx_http_kv_router_ctx_t *ctx, uint32_t worker,
     kvr_echo_t           e;
     const kvr_worker_t  *w;
 
-    w = kvr_router_worker(&ctx->zone->router, worker);
+    w = kvr_router_worker(&ctx->zone->run.router, worker);
 
     if (known < NGX_HTTP_KV_ROUTER_USAGE_BLOCKS
         || ngx_http_kv_router_confidence(ctx->zone, w, worker)

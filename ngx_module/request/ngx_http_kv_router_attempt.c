@@ -84,7 +84,7 @@ ngx_http_kv_router_attempt_holder(ngx_http_kv_router_ctx_t *ctx,
         return NULL;
     }
 
-    *health = kvr_router_health(&ctx->zone->router, h->number);
+    *health = kvr_router_health(&ctx->zone->run.router, h->number);
 
     return h;
 }
@@ -347,7 +347,7 @@ ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    told = &ctx->zone->sh->past_told;
+    told = &ctx->zone->run.sh->past_told;
     was = *told;
 
     if (ngx_time() - (time_t) was < NGX_HTTP_KV_ROUTER_PAST_PERIOD
@@ -504,7 +504,7 @@ ngx_http_kv_router_attempt_judge(ngx_http_kv_router_ctx_t *ctx,
         {
             ngx_log_error(NGX_LOG_NOTICE, ctx->request->connection->log, 0,
                           "kv_router zone \"%V\": worker \"%V\" answers "
-                          "again", &ctx->zone->name, &h->id);
+                          "again", &ctx->zone->conf.name, &h->id);
         }
 
         return;

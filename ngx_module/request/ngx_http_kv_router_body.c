@@ -193,11 +193,11 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
 
     tape = &ngx_http_kv_router_tape;
 
-    if (ctx->body.size > (off_t) ctx->zone->max_body) {
+    if (ctx->body.size > (off_t) ctx->zone->conf.max_body) {
         ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
                       "kv_router: the body has %O bytes, more than "
                       "max_body=%uz, routed by load",
-                      ctx->body.size, ctx->zone->max_body);
+                      ctx->body.size, ctx->zone->conf.max_body);
 
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
@@ -209,14 +209,14 @@ ngx_http_kv_router_body_scan(ngx_http_request_t *r,
     }
 
     if (ngx_http_kv_router_tape_room(r->connection->log, text.len,
-                                     ctx->zone->max_tokens)
+                                     ctx->zone->conf.max_tokens)
         != NGX_OK)
     {
         return NGX_HTTP_KV_ROUTER_TOO_LONG;
     }
 
     if (!ctx->choice.dry) {
-        ngx_http_kv_router_count(ctx->zone->sh, PROMPTS_SCANNED, 1);
+        ngx_http_kv_router_count(ctx->zone->run.sh, PROMPTS_SCANNED, 1);
     }
 
     ngx_http_kv_router_scanned += text.len;

@@ -30,7 +30,7 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
         return 0;
     }
 
-    if (ctx->zone->max_active) {
+    if (ctx->zone->conf.max_active) {
         return 1;
     }
 
@@ -85,7 +85,7 @@ void
 ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx)
 {
     if (ngx_http_kv_router_bounded(ctx)) {
-        kvr_load_shut(&ctx->zone->router.load);
+        kvr_load_shut(&ctx->zone->run.router.load);
     }
 }
 
@@ -94,7 +94,7 @@ ngx_int_t
 ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx)
 {
     if (!ngx_http_kv_router_bounded(ctx)
-        || kvr_load_open(&ctx->zone->router.load))
+        || kvr_load_open(&ctx->zone->run.router.load))
     {
         return NGX_OK;
     }
@@ -115,7 +115,9 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     kvr_load_row_t                load;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ctx->zone->max_active == 0 || ctx->prompt.form == KVR_FORM_NO_LOAD) {
+    if (ctx->zone->conf.max_active == 0
+        || ctx->prompt.form == KVR_FORM_NO_LOAD)
+    {
         return 0;
     }
 
@@ -124,7 +126,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     for (i = 0; i < ctx->fleet->n; i++) {
         h = &ctx->fleet->holders[i];
 
-        kvr_load_read(&ctx->zone->router.load, h->holder, h->generation,
+        kvr_load_read(&ctx->zone->run.router.load, h->holder, h->generation,
                       &load);
 
         active += load.active;
@@ -132,9 +134,9 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router bound: %L of the zone's %ui requests", active,
-                   ctx->zone->max_active);
+                   ctx->zone->conf.max_active);
 
-    return active >= (int64_t) ctx->zone->max_active;
+    return active >= (int64_t) ctx->zone->conf.max_active;
 }
 
 
@@ -160,7 +162,7 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
         other = &ctx->found.candidates[k];
 
         if (other->worker == c->worker) {
-            kvr_load_read(&ctx->zone->router.load, other->holder,
+            kvr_load_read(&ctx->zone->run.router.load, other->holder,
                           other->generation, &load);
 
             active += load.active;

@@ -210,7 +210,7 @@ ngx_http_kv_router_choice_count(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_shctx_t      *sh;
     ngx_http_kv_router_candidate_t  *c;
 
-    sh = ctx->zone->sh;
+    sh = ctx->zone->run.sh;
     c = ctx->choice.chosen;
 
     ngx_http_kv_router_count(sh, REQUESTS, 1);
@@ -384,9 +384,10 @@ ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     ctx->choice.chosen = &ctx->found.candidates[i];
 
     if (ctx->prompt.reports
-        && kvr_router_mark(&ctx->zone->router,
+        && kvr_router_mark(&ctx->zone->run.router,
                            kvr_router_holder_worker(
-                               &ctx->zone->router, ctx->choice.chosen->holder),
+                               &ctx->zone->run.router,
+                               ctx->choice.chosen->holder),
                            KVR_WORKER_REPORTS, 0)
            == KVR_BUSY)
     {
@@ -426,12 +427,12 @@ ngx_http_kv_router_ffi_refused(void *data, uint32_t why)
     ngx_http_kv_router_zone_t *zone = data;
 
     if (why < NGX_HTTP_KV_ROUTER_REASONS) {
-        (void) ngx_atomic_fetch_add(&zone->sh->by_reason[why], 1);
+        (void) ngx_atomic_fetch_add(&zone->run.sh->by_reason[why], 1);
     }
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\": a request is refused: %s",
-                   &zone->name, ngx_http_kv_router_why_name(why));
+                   &zone->conf.name, ngx_http_kv_router_why_name(why));
 }
 
 
@@ -440,7 +441,7 @@ ngx_http_kv_router_ffi_policy_slow(void *data)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    ngx_http_kv_router_count(zone->sh, POLICY_SLOW, 1);
+    ngx_http_kv_router_count(zone->run.sh, POLICY_SLOW, 1);
 }
 
 

@@ -29,7 +29,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_shctx_t      *sh;
     ngx_http_kv_router_candidate_t  *chosen;
 
-    sh = ctx->zone->sh;
+    sh = ctx->zone->run.sh;
     tp = ngx_timeofday();
     chosen = ctx->choice.chosen;
 
@@ -57,7 +57,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     model.len = chosen->model_len;
 
     if (model.len == 0) {
-        model.data = (u_char *) ctx->zone->params.model;
+        model.data = (u_char *) ctx->zone->conf.params.model;
         model.len = ngx_strlen(model.data);
     }
 
@@ -81,7 +81,7 @@ ngx_http_kv_router_decided(ngx_http_kv_router_ctx_t *ctx)
     prompt.nholders = d.noptions;
     prompt.now_ms = d.time_ms;
 
-    d.prefix = kvr_hot_add(&sh->hot, kvr_router_self(&ctx->zone->router),
+    d.prefix = kvr_hot_add(&sh->hot, kvr_router_self(&ctx->zone->run.router),
                            &prompt);
 
     ctx->choice.decision = kvr_decisions_add(&sh->decisions, &d);
@@ -94,7 +94,7 @@ ngx_http_kv_router_decided_first_byte(ngx_http_kv_router_ctx_t *ctx)
     kvr_decision_t   *d;
     kvr_decisions_t  *all;
 
-    all = &ctx->zone->sh->decisions;
+    all = &ctx->zone->run.sh->decisions;
     d = ctx->choice.decision ? kvr_decisions_open(all, ctx->choice.decision)
                              : NULL;
 

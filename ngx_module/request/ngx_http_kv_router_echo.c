@@ -37,7 +37,7 @@ ngx_http_kv_router_echo_worker(ngx_http_kv_router_zone_t *zone,
 {
     const kvr_worker_t  *w;
 
-    w = kvr_router_worker(&zone->router, number);
+    w = kvr_router_worker(&zone->run.router, number);
 
     if (kvr_load32(&w->flags) & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED
                                  |KVR_WORKER_TRUNCATED)
@@ -77,9 +77,9 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    worker = kvr_router_holder_worker(&zone->router, c->holder);
+    worker = kvr_router_holder_worker(&zone->run.router, c->holder);
 
-    if (worker >= zone->sh->nworkers) {
+    if (worker >= zone->run.sh->nworkers) {
         return;
     }
 
@@ -97,7 +97,7 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
 
     if (ctx->keys.ids.hash) {
         e.route = ctx->keys.route;
-        e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->params),
+        e.blocks = kvr_contract_blocks(kvr_params_contract(&zone->conf.params),
                                        ctx->found.match.prompt_tokens - 1);
         e.depth = ngx_min(c->device - c->predicted, e.blocks);
 
@@ -107,7 +107,7 @@ ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx)
     if (ctx->keys.shadow.hash) {
         e.route = kvr_route(ctx->prompt.form, KVR_FROM_MODEL);
         e.blocks = ctx->keys.shadow.n;
-        e.depth = kvr_router_depth(&zone->router, worker,
+        e.depth = kvr_router_depth(&zone->run.router, worker,
                                    ctx->keys.shadow.hash, e.blocks);
 
         ngx_http_kv_router_echo_keep(zone, &e, ctx->keys.shadow.hash);
@@ -124,22 +124,22 @@ ngx_http_kv_router_echo_keep(ngx_http_kv_router_zone_t *zone,
     }
 
     if (e->blocks > KVR_ECHO_BLOCKS) {
-        ngx_http_kv_router_count(zone->sh, ECHOES_LONG, 1);
+        ngx_http_kv_router_count(zone->run.sh, ECHOES_LONG, 1);
         return;
     }
 
-    if (zone->echoes == NULL) {
-        zone->echoes = kvr_echoes_create();
+    if (zone->run.echoes == NULL) {
+        zone->run.echoes = kvr_echoes_create();
     }
 
-    if (zone->echoes == NULL
-        || kvr_echoes_keep(zone->echoes, e, hashes) != KVR_OK)
+    if (zone->run.echoes == NULL
+        || kvr_echoes_keep(zone->run.echoes, e, hashes) != KVR_OK)
     {
-        ngx_http_kv_router_count(zone->sh, ECHOES_DROPPED, 1);
+        ngx_http_kv_router_count(zone->run.sh, ECHOES_DROPPED, 1);
         return;
     }
 
-    ngx_http_kv_router_count(zone->sh, ECHOES, 1);
+    ngx_http_kv_router_count(zone->run.sh, ECHOES, 1);
 }
 
 
@@ -152,14 +152,14 @@ ngx_http_kv_router_echo_looks(ngx_http_kv_router_zone_t *zone)
     kvr_echo_t      *e;
     const uint64_t  *hashes;
 
-    if (zone->echoes == NULL) {
+    if (zone->run.echoes == NULL) {
         return;
     }
 
     until = kvr_now_us() + NGX_HTTP_KV_ROUTER_ECHO_SLICE;
 
     do {
-        e = kvr_echoes_due(zone->echoes, ngx_current_msec, &hashes);
+        e = kvr_echoes_due(zone->run.echoes, ngx_current_msec, &hashes);
 
         if (e == NULL) {
             return;
@@ -183,7 +183,7 @@ ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
     kvr_echo_verdict_t   verdict;
     const kvr_worker_t  *w;
 
-    k = &zone->router;
+    k = &zone->run.router;
     w = kvr_router_worker(k, e->worker);
 
     /* first: a message that comes during the lookup proves nothing */
@@ -208,15 +208,15 @@ ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
     echo.blocks -= echo.blocks % look.span;
 
     if (gone || ngx_http_kv_router_echo_worker(zone, e->worker) == NULL) {
-        verdict = kvr_echoes_skip(zone->echoes, e, gone);
+        verdict = kvr_echoes_skip(zone->run.echoes, e, gone);
 
     } else {
-        verdict = kvr_echoes_look(zone->echoes, e, &look);
+        verdict = kvr_echoes_look(zone->run.echoes, e, &look);
     }
 
     ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router zone \"%V\" echo: worker %uD has %uD of %uD "
-                   "blocks of route \"%s\"", &zone->name, echo.worker,
+                   "blocks of route \"%s\"", &zone->conf.name, echo.worker,
                    echo.depth, echo.blocks, kvr_route_name(echo.route));
 
     switch (verdict) {
@@ -225,7 +225,7 @@ ngx_http_kv_router_echo_look(ngx_http_kv_router_zone_t *zone, kvr_echo_t *e,
         break;
 
     case KVR_ECHO_VOID:
-        ngx_http_kv_router_count(zone->sh, ECHOES_VOID, 1);
+        ngx_http_kv_router_count(zone->run.sh, ECHOES_VOID, 1);
         break;
 
     default: /* KVR_ECHO_IS_FULL, KVR_ECHO_HAS_PARTED */
@@ -244,7 +244,7 @@ ngx_http_kv_router_echo_add(ngx_http_kv_router_zone_t *zone,
     who.generation = e->generation;
     who.epoch = e->epoch;
 
-    if (kvr_trust_add(&zone->sh->trust[e->worker], who, e->route, e->depth,
+    if (kvr_trust_add(&zone->run.sh->trust[e->worker], who, e->route, e->depth,
                       e->blocks, full))
     {
         ngx_http_kv_router_echo_warn(zone, e);
@@ -259,7 +259,7 @@ ngx_http_kv_router_echo_warn(ngx_http_kv_router_zone_t *zone,
     uint32_t           flags, generation;
     kvr_worker_conf_t  conf;
 
-    if (kvr_router_read_worker(&zone->router, e->worker, &conf, &flags,
+    if (kvr_router_read_worker(&zone->run.router, e->worker, &conf, &flags,
                                &generation)
         != KVR_OK)
     {
@@ -300,14 +300,14 @@ ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone, uint32_t number,
 {
     kvr_trust_who_t  who;
 
-    if (number >= zone->sh->nworkers) {
+    if (number >= zone->run.sh->nworkers) {
         ngx_memzero(view, sizeof(kvr_trust_view_t));
         return;
     }
 
     who.generation = generation;
-    who.epoch = kvr_load64(&kvr_router_worker(&zone->router, number)
+    who.epoch = kvr_load64(&kvr_router_worker(&zone->run.router, number)
                            ->stream.epoch);
 
-    kvr_trust_read(&zone->sh->trust[number], who, route, view);
+    kvr_trust_read(&zone->run.sh->trust[number], who, route, view);
 }

@@ -46,7 +46,7 @@ ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     kvr_estimate_info_t              info;
     ngx_http_kv_router_candidate_t  *c;
 
-    k = &ctx->zone->router;
+    k = &ctx->zone->run.router;
     c = &ctx->found.candidates[i];
 
     known = ctx->found.estimates[i].device;

@@ -34,30 +34,30 @@ ngx_http_kv_router_fleet_get(ngx_http_kv_router_zone_t *zone)
 
     /* changes with each of the three */
 
-    version = kvr_router_version(&zone->router)
-              + (uint32_t) zone->sh->engines_learned
-              + (uint32_t) zone->sh->names_changed;
+    version = kvr_router_version(&zone->run.router)
+              + (uint32_t) zone->run.sh->engines_learned
+              + (uint32_t) zone->run.sh->names_changed;
 
-    if (zone->fleet == NULL || zone->fleet->version != version) {
+    if (zone->run.fleet == NULL || zone->run.fleet->version != version) {
 
         fleet = ngx_http_kv_router_fleet_make(zone, version);
 
         if (fleet) {
-            if (zone->fleet) {
-                ngx_http_kv_router_fleet_put(zone->fleet);
+            if (zone->run.fleet) {
+                ngx_http_kv_router_fleet_put(zone->run.fleet);
             }
 
-            zone->fleet = fleet;
+            zone->run.fleet = fleet;
         }
 
         /* without memory for a new copy, the old copy is used */
     }
 
-    if (zone->fleet) {
-        zone->fleet->refs++;
+    if (zone->run.fleet) {
+        zone->run.fleet->refs++;
     }
 
-    return zone->fleet;
+    return zone->run.fleet;
 }
 
 
@@ -83,7 +83,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
         return NULL;
     }
 
-    max = kvr_router_max_holders(&zone->router);
+    max = kvr_router_max_holders(&zone->run.router);
 
     fleet = ngx_pcalloc(pool, sizeof(ngx_http_kv_router_fleet_t));
     if (fleet == NULL) {
@@ -94,7 +94,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
     fleet->refs = 1;
     fleet->pool = pool;
 
-    fleet->size = ngx_min(kvr_router_holders(&zone->router), max);
+    fleet->size = ngx_min(kvr_router_holders(&zone->run.router), max);
 
     fleet->holders = ngx_pcalloc(pool, (fleet->size + 1)
                                  * sizeof(ngx_http_kv_router_holder_t));
@@ -108,7 +108,7 @@ ngx_http_kv_router_fleet_make(ngx_http_kv_router_zone_t *zone,
         goto failed;
     }
 
-    n = kvr_router_workers(&zone->router);
+    n = kvr_router_workers(&zone->run.router);
 
     for (i = 0; i < n; i++) {
         if (ngx_http_kv_router_fleet_worker(fleet, zone, i) != NGX_OK) {
@@ -141,7 +141,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     kvr_worker_conf_t             conf;
     ngx_http_kv_router_holder_t  *h;
 
-    k = &zone->router;
+    k = &zone->run.router;
 
     rc = kvr_router_read_worker(k, slot, &conf, &flags, &generation);
 
@@ -181,7 +181,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     engine = conf.engine;
 
     if (engine == KVR_ENGINE_UNKNOWN
-        && kvr_rungs_read(&zone->sh->rungs[slot], generation, &found))
+        && kvr_rungs_read(&zone->run.sh->rungs[slot], generation, &found))
     {
         engine = found.engine;
     }
@@ -211,7 +211,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->engine = engine;
         h->weight = conf.weight / 1000.0;
         h->speed = kvr_speed_read(ngx_http_kv_router_speed(zone, id),
-                                  generation, zone->speed);
+                                  generation, zone->run.speed);
         h->id = name;
         h->address = address;
         h->model = model;
@@ -267,7 +267,7 @@ ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
             k = (k + 1) & (size - 1);
         }
 
-        told = &zone->sh->turns[h->number].twin;
+        told = &zone->run.sh->turns[h->number].twin;
 
         if (other == NULL) {
             table[k] = h;
@@ -327,11 +327,11 @@ ngx_http_kv_router_fleet_named(ngx_http_kv_router_fleet_t *fleet,
 
     named->number = slot;
     named->generation = generation;
-    named->worker = kvr_router_worker(&zone->router, slot);
+    named->worker = kvr_router_worker(&zone->run.router, slot);
     named->id = *id;
     named->address = *address;
 
-    if (!kvr_name_read(&zone->sh->names[slot], mark, &found)
+    if (!kvr_name_read(&zone->run.sh->names[slot], mark, &found)
         || found.address[0] == '\0')
     {
         return NGX_DECLINED;

@@ -117,20 +117,21 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
     w = h->worker;
 
-    kvr_load_read(&ctx->zone->router.load, h->holder, h->generation, &load);
+    kvr_load_read(&ctx->zone->run.router.load, h->holder, h->generation,
+                  &load);
 
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
     c->prefill_tps = h->speed;
     c->prefill_tokens = ngx_http_kv_router_queued(&load, h->speed);
     c->in_flight = 0;
-    c->churn = kvr_router_holder_churn(&ctx->zone->router, h->holder,
+    c->churn = kvr_router_holder_churn(&ctx->zone->run.router, h->holder,
                                        ngx_current_msec / 1000);
     c->decode_blocks = load.decode_blocks;
     c->additional_blocks = ctx->found.match.prompt_blocks
                            + ngx_http_kv_router_other_blocks(ctx);
 
-    c->health = kvr_health_state(kvr_router_health(&ctx->zone->router,
+    c->health = kvr_health_state(kvr_router_health(&ctx->zone->run.router,
                                                    h->number),
                                  h->generation, &h->health, ngx_current_msec,
                                  &share);
@@ -163,8 +164,9 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->lora = (char *) h->lora.data;
     c->reason = ngx_http_kv_router_reason(ctx->zone, w, h->holder);
 
-    (void) kvr_report_read(&ctx->zone->sh->reports[h->holder], h->generation,
-                           ngx_current_msec, ctx->zone->report_ms, &reported);
+    (void) kvr_report_read(&ctx->zone->run.sh->reports[h->holder],
+                           h->generation, ngx_current_msec,
+                           ctx->zone->conf.report_ms, &reported);
 
     c->reported_waiting = reported.waiting;
     c->reported_running = reported.running;
@@ -186,7 +188,7 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     uint32_t      max;
     kvr_match_t  *m;
 
-    max = kvr_router_max_holders(&ctx->zone->router);
+    max = kvr_router_max_holders(&ctx->zone->run.router);
 
     if (max > ngx_http_kv_router_matches_size) {
         m = ngx_alloc(max * sizeof(kvr_match_t), r->connection->log);
@@ -202,17 +204,18 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
     *found = 0;
 
     if (ctx->keys.lookup.hash) {
-        *found = kvr_router_find(&ctx->zone->router, ctx->keys.lookup.hash,
+        *found = kvr_router_find(&ctx->zone->run.router, ctx->keys.lookup.hash,
                                  ctx->keys.lookup.n,
                                  ctx->keys.of_text ? 0
                                                    : ctx->prompt.view.tokens,
                                  false, ngx_http_kv_router_matches, max);
 
         if (!ctx->choice.dry) {
-            ngx_http_kv_router_count(ctx->zone->sh, LOOKUPS, 1);
+            ngx_http_kv_router_count(ctx->zone->run.sh, LOOKUPS, 1);
 
             if (*found) {
-                ngx_http_kv_router_count(ctx->zone->sh, LOOKUPS_MATCHED, 1);
+                ngx_http_kv_router_count(ctx->zone->run.sh, LOOKUPS_MATCHED,
+                                         1);
             }
         }
     }
@@ -258,10 +261,11 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     for (i = 0; i < ctx->fleet->n; i++) {
         h = &ctx->fleet->holders[i];
 
-        kvr_load_prefetch(&ctx->zone->router.load, h->holder);
+        kvr_load_prefetch(&ctx->zone->run.router.load, h->holder);
         kvr_fleet_prefetch(h->worker);
-        __builtin_prefetch(kvr_router_health(&ctx->zone->router, h->number));
-        __builtin_prefetch(&ctx->zone->sh->reports[h->holder]);
+        __builtin_prefetch(kvr_router_health(&ctx->zone->run.router,
+                                             h->number));
+        __builtin_prefetch(&ctx->zone->run.sh->reports[h->holder]);
     }
 
     n = 0;
@@ -422,7 +426,7 @@ ngx_http_kv_router_touch(ngx_pool_t *pool, ngx_http_kv_router_zone_t *zone,
     *out = NULL;
     *nout = 0;
 
-    if (zone->params.frequency_ms == 0) {
+    if (zone->conf.params.frequency_ms == 0) {
         return NGX_OK;
     }
 
@@ -432,7 +436,7 @@ ngx_http_kv_router_touch(ngx_pool_t *pool, ngx_http_kv_router_zone_t *zone,
         return NGX_ERROR;
     }
 
-    *nout = kvr_router_touch(&zone->router, locals, matches, found,
+    *nout = kvr_router_touch(&zone->run.router, locals, matches, found,
                              ngx_current_msec, *out);
 
     return NGX_OK;
@@ -470,7 +474,7 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
     }
 
     ngx_memzero(&ctx->found, sizeof(ctx->found));
-    ctx->found.match.block_size = ctx->zone->params.block_size;
+    ctx->found.match.block_size = ctx->zone->conf.params.block_size;
     ctx->found.match.prompt_tokens = ctx->prompt.view.tokens;
     ctx->found.match.prompt_blocks = ctx->prompt.view.blocks;
     ctx->found.match.why = ctx->prompt.view.why;

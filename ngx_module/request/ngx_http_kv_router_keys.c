@@ -37,7 +37,7 @@ ngx_http_kv_router_keys_ids(ngx_http_kv_router_ctx_t *ctx,
     kvr_contract_t               contract;
     ngx_http_kv_router_known_t  *known;
 
-    contract = kvr_params_contract(&ctx->zone->params);
+    contract = kvr_params_contract(&ctx->zone->conf.params);
     known = ctx->prompt.known;
     all = n + (known ? known->blocks * contract.block_size : 0);
     blocks = kvr_contract_blocks(contract, all);
@@ -106,11 +106,11 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
 
     kvr_prompt_cut(&ctx->prompt.cut, &tokens, &ntokens);
 
-    ngx_http_kv_router_count(ctx->zone->sh, SHADOWS, 1);
+    ngx_http_kv_router_count(ctx->zone->run.sh, SHADOWS, 1);
 
     /* a block that ends with the prompt is not looked for */
 
-    contract = kvr_params_contract(&ctx->zone->params);
+    contract = kvr_params_contract(&ctx->zone->conf.params);
     blocks = ntokens ? kvr_contract_blocks(contract, ntokens - 1) : 0;
 
     if (blocks == 0) {
@@ -118,7 +118,7 @@ ngx_http_kv_router_ffi_shadow(ngx_http_request_t *r, void *zone,
     }
 
     if (blocks > KVR_ECHO_BLOCKS) {
-        ngx_http_kv_router_count(ctx->zone->sh, ECHOES_LONG, 1);
+        ngx_http_kv_router_count(ctx->zone->run.sh, ECHOES_LONG, 1);
         return NGX_OK;
     }
 
@@ -204,7 +204,7 @@ ngx_http_kv_router_keys_text(ngx_http_kv_router_ctx_t *ctx)
 
     match = &ctx->found.match;
 
-    match->prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->router,
+    match->prompt_blocks = kvr_router_estimate_blocks(&ctx->zone->run.router,
                                                ctx->found.candidates[i].holder,
                                                ctx->keys.text.n);
     match->prompt_tokens = match->prompt_blocks * match->block_size;

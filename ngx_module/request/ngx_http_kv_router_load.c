@@ -60,7 +60,7 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (ctx->zone->predict == 0 && !ngx_http_kv_router_others(ctx)
+    if (ctx->zone->conf.predict == 0 && !ngx_http_kv_router_others(ctx)
         && !ngx_http_kv_router_estimates(ctx))
     {
         return NGX_OK;
@@ -73,7 +73,7 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    k = &ctx->zone->router;
+    k = &ctx->zone->run.router;
     ctx->found.nchains = kvr_router_chains(k, ctx->keys.lookup.hash,
                                            ctx->keys.lookup.n,
                                            ctx->found.chains);
@@ -103,7 +103,7 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
             continue;
         }
 
-        if (ctx->zone->predict == 0) {
+        if (ctx->zone->conf.predict == 0) {
 
             if (depth > c->device) {
                 c->in_flight = ngx_max(c->in_flight, depth);
@@ -135,7 +135,7 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 static ngx_uint_t
 ngx_http_kv_router_others(const ngx_http_kv_router_ctx_t *ctx)
 {
-    return ctx->zone->processes->worker_processes > 1;
+    return ctx->zone->conf.processes->worker_processes > 1;
 }
 
 
@@ -145,15 +145,15 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
     uint32_t                         i, max;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (ctx->zone->inflight == NULL) {
+    if (ctx->zone->run.inflight == NULL) {
 
-        ctx->zone->inflight = kvr_inflight_create();
-        if (ctx->zone->inflight == NULL) {
+        ctx->zone->run.inflight = kvr_inflight_create();
+        if (ctx->zone->run.inflight == NULL) {
             return NGX_ERROR;
         }
     }
 
-    max = kvr_router_max_holders(&ctx->zone->router);
+    max = kvr_router_max_holders(&ctx->zone->run.router);
 
     if (max > ngx_http_kv_router_ndepths) {
         ngx_free(ngx_http_kv_router_depths);
@@ -169,7 +169,7 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         ngx_http_kv_router_ndepths = max;
     }
 
-    if (kvr_inflight_nodes(ctx->zone->inflight) == 0) {
+    if (kvr_inflight_nodes(ctx->zone->run.inflight) == 0) {
         return NGX_OK;
     }
 
@@ -179,7 +179,7 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         ngx_http_kv_router_depths[c->holder].depth = 0;
     }
 
-    kvr_inflight_find(ctx->zone->inflight, ctx->keys.ids.hash,
+    kvr_inflight_find(ctx->zone->run.inflight, ctx->keys.ids.hash,
                       ctx->found.match.prompt_blocks,
                       ngx_http_kv_router_depths, max);
 
@@ -198,7 +198,7 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
 uint32_t
 ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
 {
-    return ctx->prompt.others / ctx->zone->params.block_size;
+    return ctx->prompt.others / ctx->zone->conf.params.block_size;
 }
 
 
@@ -235,13 +235,13 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     s->output_blocks = 0;
     s->more = (s == &ctx->choice.reservation) ? ctx->prompt.sequences - 1 : 0;
 
-    if (ctx->keys.ids.hash && ctx->zone->inflight) {
-        s->request = kvr_inflight_add(ctx->zone->inflight, c->holder,
+    if (ctx->keys.ids.hash && ctx->zone->run.inflight) {
+        s->request = kvr_inflight_add(ctx->zone->run.inflight, c->holder,
                                       c->generation, ctx->keys.ids.hash,
                                       blocks, &blocks);
 
         if (s->request == 0) {
-            ngx_http_kv_router_count(ctx->zone->sh, UNSHARED, 1);
+            ngx_http_kv_router_count(ctx->zone->run.sh, UNSHARED, 1);
         }
     }
 
@@ -252,9 +252,9 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
                    "to prefill, %L blocks", (size_t) c->worker_len, c->worker,
                    c->rank, s->prefill_tokens, s->decode_blocks);
 
-    kvr_router_reserve(&ctx->zone->router, s, ngx_current_msec);
+    kvr_router_reserve(&ctx->zone->run.router, s, ngx_current_msec);
 
-    ms = ctx->zone->predict;
+    ms = ctx->zone->conf.predict;
 
     from = c->device - c->predicted;
 
@@ -270,7 +270,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     }
 
     if (ctx->found.nchains && ms) {
-        kvr_router_predict(&ctx->zone->router, ctx->found.chains,
+        kvr_router_predict(&ctx->zone->run.router, ctx->found.chains,
                            ctx->found.nchains, c->holder, c->generation, from,
                            ngx_current_msec + ms);
     }
@@ -294,11 +294,12 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
                    s->output_blocks);
 
     if (s->request) {
-        kvr_load_share(s, kvr_inflight_remove(ctx->zone->inflight, s->holder,
-                                              s->generation, s->request)
+        kvr_load_share(s, kvr_inflight_remove(ctx->zone->run.inflight,
+                                              s->holder, s->generation,
+                                              s->request)
                           + ngx_http_kv_router_other_blocks(ctx));
         s->request = 0;
     }
 
-    kvr_load_release(&ctx->zone->router.load, s, ngx_current_msec);
+    kvr_load_release(&ctx->zone->run.router.load, s, ngx_current_msec);
 }

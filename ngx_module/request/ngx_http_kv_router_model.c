@@ -81,7 +81,7 @@ ngx_http_kv_router_split_model(ngx_http_kv_router_ctx_t *ctx,
     ngx_uint_t                    i;
     ngx_http_kv_router_holder_t  *h;
 
-    base.data = (u_char *) ctx->zone->params.model;
+    base.data = (u_char *) ctx->zone->conf.params.model;
     base.len = ngx_strlen(base.data);
 
     for (i = 0; i < ctx->fleet->n; i++) {

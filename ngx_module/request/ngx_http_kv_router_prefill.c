@@ -42,8 +42,8 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     } while (ngx_http_kv_router_bound_end(ctx) != NGX_OK);
 
     if (rc == NGX_OK) {
-        kvr_load_prefilled(&ctx->zone->router.load, &ctx->choice.reservation,
-                           ngx_current_msec);
+        kvr_load_prefilled(&ctx->zone->run.router.load,
+                           &ctx->choice.reservation, ngx_current_msec);
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
@@ -117,7 +117,7 @@ ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t how)
 
     ctx->try.prefilling = 0;
 
-    kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_PREFILL],
+    kvr_histogram_add(&ctx->zone->run.sh->times[KVR_TIME_PREFILL],
                       KVR_TIME_PREFILL,
                       (int64_t) (ngx_http_kv_router_now_us()
                                  - ctx->times.prefill_us));
@@ -143,7 +143,7 @@ ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
     if (ctx->times.first_byte_us == 0) {
-        kvr_load_prefill_again(&ctx->zone->router.load,
+        kvr_load_prefill_again(&ctx->zone->run.router.load,
                                &ctx->choice.reservation, ngx_current_msec);
     }
 

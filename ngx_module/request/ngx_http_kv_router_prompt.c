@@ -319,10 +319,10 @@ ngx_http_kv_router_prompt_given(ngx_http_kv_router_ctx_t *ctx,
         ctx->prompt.known = NULL;
 
     } else if (known) {
-        all += known->blocks * ctx->zone->params.block_size;
+        all += known->blocks * ctx->zone->conf.params.block_size;
     }
 
-    return all > ctx->zone->max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
+    return all > ctx->zone->conf.max_tokens ? NGX_HTTP_KV_ROUTER_TOO_LONG
                                        : NGX_HTTP_KV_ROUTER_BY_POLICY;
 }
 

@@ -97,11 +97,13 @@ ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone)
     ngx_http_kv_router_fleet_t   *fleet;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ngx_current_msec - zone->speeds_at < NGX_HTTP_KV_ROUTER_SPEED_PERIOD) {
+    if (ngx_current_msec - zone->run.speeds_at
+        < NGX_HTTP_KV_ROUTER_SPEED_PERIOD)
+    {
         return;
     }
 
-    zone->speeds_at = ngx_current_msec;
+    zone->run.speeds_at = ngx_current_msec;
 
     fleet = ngx_http_kv_router_fleet_get(zone);
     if (fleet == NULL) {
@@ -126,12 +128,12 @@ ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone)
         }
     }
 
-    zone->speed = kvr_speed_median(speeds, n);
+    zone->run.speed = kvr_speed_median(speeds, n);
 
     for (i = 0; i < fleet->n; i++) {
         h = &fleet->holders[i];
         h->speed = kvr_speed_read(ngx_http_kv_router_speed(zone, h->holder),
-                                  h->generation, zone->speed);
+                                  h->generation, zone->run.speed);
     }
 
     ngx_free(speeds);

@@ -23,7 +23,7 @@ ngx_http_kv_router_count_reason(ngx_http_kv_router_ctx_t *ctx)
     p = ngx_slprintf(word, last, "%V\n%V", &ctx->choice.policy,
                      &ctx->choice.reason);
 
-    kvr_tally_add(&ctx->zone->sh->reasons, (char *) word, p - word);
+    kvr_tally_add(&ctx->zone->run.sh->reasons, (char *) word, p - word);
 }
 
 
@@ -32,8 +32,8 @@ ngx_http_kv_router_ffi_tokenized(void *data, double us)
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    kvr_histogram_add(&zone->sh->times[KVR_TIME_TOKENIZE], KVR_TIME_TOKENIZE,
-                      (int64_t) us);
+    kvr_histogram_add(&zone->run.sh->times[KVR_TIME_TOKENIZE],
+                      KVR_TIME_TOKENIZE, (int64_t) us);
 }
 
 
@@ -46,7 +46,7 @@ ngx_http_kv_router_ffi_waits(ngx_http_request_t *r, void *zone)
 
     if (ctx && ctx->zone == zone && ctx->times.waits_us == 0) {
         ctx->times.waits_us = ngx_http_kv_router_now_us();
-        kvr_load_wait(&ctx->zone->router.load, 1);
+        kvr_load_wait(&ctx->zone->run.router.load, 1);
     }
 }
 
@@ -71,8 +71,8 @@ ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    kvr_load_wait(&ctx->zone->router.load, -1);
-    kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_WAIT], KVR_TIME_WAIT,
+    kvr_load_wait(&ctx->zone->run.router.load, -1);
+    kvr_histogram_add(&ctx->zone->run.sh->times[KVR_TIME_WAIT], KVR_TIME_WAIT,
                       (int64_t) (ngx_http_kv_router_now_us()
                                  - ctx->times.waits_us));
     ctx->times.waits_us = 0;
@@ -94,17 +94,17 @@ ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
     }
 
     r = ctx->request;
-    worker = kvr_router_holder_worker(&ctx->zone->router,
+    worker = kvr_router_holder_worker(&ctx->zone->run.router,
                                       ctx->choice.chosen->holder);
 
-    if (worker >= ctx->zone->sh->nworkers) {
+    if (worker >= ctx->zone->run.sh->nworkers) {
         return;                         /* the worker was taken out */
     }
 
     status = r->err_status ? r->err_status : r->headers_out.status;
 
     if (!r->header_sent || status >= 500) {
-        ngx_http_kv_router_count(ctx->zone->sh, FAILED, 1);
+        ngx_http_kv_router_count(ctx->zone->run.sh, FAILED, 1);
     }
 
     first_byte = -1;
@@ -112,11 +112,11 @@ ngx_http_kv_router_count_end(ngx_http_kv_router_ctx_t *ctx)
     if (ctx->times.first_byte_us) {
         first_byte = (int64_t) (ctx->times.first_byte_us
                                 - ctx->times.began_us);
-        kvr_histogram_add(&ctx->zone->sh->times[KVR_TIME_FIRST_BYTE],
+        kvr_histogram_add(&ctx->zone->run.sh->times[KVR_TIME_FIRST_BYTE],
                           KVR_TIME_FIRST_BYTE, first_byte);
     }
 
-    kvr_served_add(&ctx->zone->sh->served[worker],
+    kvr_served_add(&ctx->zone->run.sh->served[worker],
                    ctx->choice.chosen->generation,
                    r->header_sent ? status : 0, first_byte);
 }
@@ -136,14 +136,14 @@ ngx_http_kv_router_ffi_policy(const u_char *name, size_t len,
 
     if (zone == NULL
         || ngx_http_kv_router_policy_copy(cycle->pool, conf, conf_len,
-                                          &zone->policy_conf) == NULL
+                                          &zone->run.policy_conf) == NULL
         || ngx_http_kv_router_policy_copy(cycle->pool, policy, policy_len,
-                                          &zone->policy) == NULL)
+                                          &zone->run.policy) == NULL)
     {
         return;                 /* kv.new() itself says what is wrong */
     }
 
-    zone->policy_loaded = ngx_time();
+    zone->run.policy_loaded = ngx_time();
 }
 
 
@@ -169,11 +169,11 @@ ngx_http_kv_router_ffi_not_made(const u_char *name, size_t len,
 
     zone = ngx_http_kv_router_find_zone(cycle, name, len);
 
-    if (zone == NULL || zone->sh == NULL) {
+    if (zone == NULL || zone->run.sh == NULL) {
         return;
     }
 
-    sh = zone->sh;
+    sh = zone->run.sh;
     n = ngx_min(why_len, NGX_HTTP_KV_ROUTER_REFUSED_MAX - 1);
 
     ngx_memzero(sh->refused, NGX_HTTP_KV_ROUTER_REFUSED_MAX);

@@ -62,9 +62,9 @@ ngx_http_kv_router_ffi_trust(ngx_http_request_t *r, void *zone,
 
     for (i = 0; i < ctx->found.match.n; i++) {
         c = &ctx->found.candidates[i];
-        worker = kvr_router_holder_worker(&ctx->zone->router, c->holder);
+        worker = kvr_router_holder_worker(&ctx->zone->run.router, c->holder);
 
-        if (worker >= ctx->zone->sh->nworkers) {
+        if (worker >= ctx->zone->run.sh->nworkers) {
             continue;
         }
 

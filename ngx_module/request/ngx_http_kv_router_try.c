@@ -183,9 +183,10 @@ ngx_http_kv_router_ffi_peer(ngx_http_request_t *r, void *zone,
         } else {
             ctx->choice.why = NGX_HTTP_KV_ROUTER_RETRY;
 
-            ngx_http_kv_router_count(ctx->zone->sh, RETRIES, 1);
+            ngx_http_kv_router_count(ctx->zone->run.sh, RETRIES, 1);
             (void) ngx_atomic_fetch_add(
-                       &ctx->zone->sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY], 1);
+                       &ctx->zone->run.sh->by_reason[NGX_HTTP_KV_ROUTER_RETRY],
+                       1);
         }
 
     } else {

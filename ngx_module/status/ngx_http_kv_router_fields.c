@@ -298,7 +298,8 @@ ngx_http_kv_router_counters_json(ngx_http_kv_router_zone_t *zone,
     for (f = ngx_http_kv_router_counters; f->key; f++) {
         if (ngx_strcmp(f->object, object) == 0) {
             ngx_http_kv_router_gen_u64(g, f->key,
-                                       ngx_http_kv_router_field(f, zone->sh));
+                                       ngx_http_kv_router_field(f,
+                                                           zone->run.sh));
         }
     }
 }

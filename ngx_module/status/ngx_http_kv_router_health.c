@@ -16,7 +16,7 @@ ngx_http_kv_router_health_init(ngx_http_kv_router_zone_t *zone)
 {
     ngx_http_kv_router_health_conf_t  *h;
 
-    h = &zone->health;
+    h = &zone->conf.health;
 
     h->params.max_fails = 3;
     h->params.fail_timeout = 10000;
@@ -31,7 +31,7 @@ void
 ngx_http_kv_router_health_params(ngx_http_kv_router_zone_t *zone,
     const kvr_worker_conf_t *conf, kvr_health_params_t *params)
 {
-    *params = zone->health.params;
+    *params = zone->conf.health.params;
 
     if (conf->own & KVR_OWN_MAX_FAILS) {
         params->max_fails = conf->max_fails;

@@ -50,7 +50,7 @@ ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s)
                                   "histogram",
                                   ngx_http_kv_router_times[i].help);
         ngx_http_kv_router_histogram_metric(s, NULL, i,
-                                            &s->zone->sh->times[i]);
+                                            &s->zone->run.sh->times[i]);
     }
 
     ngx_http_kv_router_metric(s, "worker_first_byte_seconds", "histogram",
@@ -61,7 +61,7 @@ ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s)
     w = s->workers.elts;
 
     for (i = 0; i < s->workers.nelts; i++) {
-        kvr_served_read(&s->zone->sh->served[w[i].slot], w[i].generation,
+        kvr_served_read(&s->zone->run.sh->served[w[i].slot], w[i].generation,
                         &s->served);
         ngx_http_kv_router_histogram_metric(s, &w[i], KVR_TIME_FIRST_BYTE,
                                             &s->served.first_byte);
@@ -117,11 +117,11 @@ ngx_http_kv_router_reason_read(ngx_http_kv_router_zone_t *zone, uint32_t i,
     ngx_str_null(reason);
 
     if (i == KVR_TALLY_WORDS) {
-        *count = kvr_load64(&zone->sh->reasons.others);
+        *count = kvr_load64(&zone->run.sh->reasons.others);
         return *count != 0;
     }
 
-    *count = kvr_tally_read(&zone->sh->reasons, i, &word, &len);
+    *count = kvr_tally_read(&zone->run.sh->reasons, i, &word, &len);
 
     if (*count == 0) {
         return 0;
@@ -149,7 +149,8 @@ ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     uint32_t    i, k, n;
     kvr_told_t  all[KVR_TOLD];
 
-    n = kvr_told_read(&zone->sh->told, kvr_router_self(&zone->router), all);
+    n = kvr_told_read(&zone->run.sh->told, kvr_router_self(&zone->run.router),
+                      all);
 
     yajl_gen_array_open(g);
 
@@ -193,13 +194,13 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_told_json(zone, g);
 
     ngx_http_kv_router_gen_map(g, "policy");
-    ngx_http_kv_router_gen_text(g, "name", zone->policy.data,
-                                zone->policy.len);
-    ngx_http_kv_router_gen_text(g, "settings", zone->policy_conf.data,
-                                zone->policy_conf.len);
-    ngx_http_kv_router_gen_u64(g, "loaded", zone->policy_loaded);
-    ngx_http_kv_router_gen_u64(g, "refused_at", zone->sh->refused_at);
-    ngx_http_kv_router_gen_str(g, "refused", zone->sh->refused);
+    ngx_http_kv_router_gen_text(g, "name", zone->run.policy.data,
+                                zone->run.policy.len);
+    ngx_http_kv_router_gen_text(g, "settings", zone->run.policy_conf.data,
+                                zone->run.policy_conf.len);
+    ngx_http_kv_router_gen_u64(g, "loaded", zone->run.policy_loaded);
+    ngx_http_kv_router_gen_u64(g, "refused_at", zone->run.sh->refused_at);
+    ngx_http_kv_router_gen_str(g, "refused", zone->run.sh->refused);
     ngx_http_kv_router_gen_array(g, "reasons");
 
     for (i = 0; i <= KVR_TALLY_WORDS; i++) {
@@ -221,13 +222,13 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     yajl_gen_map_close(g);
 
     ngx_http_kv_router_gen_u64(g, "waiting",
-                               kvr_load_waiting(&zone->router.load));
+                               kvr_load_waiting(&zone->run.router.load));
 
     ngx_http_kv_router_gen_map(g, "times");
 
     for (i = 0; i < KVR_TIME_FIRST_BYTE; i++) {
         ngx_http_kv_router_histogram_json(ngx_http_kv_router_times[i].key, i,
-                                          &zone->sh->times[i], g);
+                                          &zone->run.sh->times[i], g);
     }
 
     yajl_gen_map_close(g);
@@ -241,7 +242,7 @@ ngx_http_kv_router_served_json(ngx_http_kv_router_zone_t *zone,
     uint32_t      i;
     kvr_served_t  served;
 
-    kvr_served_read(&zone->sh->served[w->slot], w->generation, &served);
+    kvr_served_read(&zone->run.sh->served[w->slot], w->generation, &served);
 
     ngx_http_kv_router_gen_map(g, "responses");
 

@@ -55,7 +55,7 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
     ngx_http_kv_router_shctx_t   *sh;
     ngx_http_kv_router_worker_t   w;
 
-    sh = zone->sh;
+    sh = zone->run.sh;
     step = kvr_history_due(&sh->history, ngx_current_msec);
 
     if (step == 0) {
@@ -64,7 +64,7 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
 
     ngx_memzero(v, sizeof(v));
     ngx_memzero(&stats, sizeof(kvr_stats_t));
-    kvr_router_stats(&zone->router, &stats);
+    kvr_router_stats(&zone->run.router, &stats);
 
     v[KVR_HISTORY_REQUESTS] = ngx_http_kv_router_counter(sh, REQUESTS);
     v[KVR_HISTORY_PROMPT] = ngx_http_kv_router_counter(sh, PROMPT_BLOCKS);
@@ -81,7 +81,7 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
 
     v[KVR_HISTORY_BLOCKS] = stats.pairs;
     v[KVR_HISTORY_USED_BYTES] = stats.used_bytes;
-    v[KVR_HISTORY_WAITING] = kvr_load_waiting(&zone->router.load);
+    v[KVR_HISTORY_WAITING] = kvr_load_waiting(&zone->run.router.load);
 
     for (i = 0; i < sh->nworkers; i++) {
 
@@ -171,7 +171,7 @@ ngx_http_kv_router_history_value(ngx_http_kv_router_zone_t *zone,
     double    ms;
     uint64_t  before[KVR_HISTORY_SERIES], after[KVR_HISTORY_SERIES];
 
-    if (!kvr_history_read(&zone->sh->history, step, after)) {
+    if (!kvr_history_read(&zone->run.sh->history, step, after)) {
         yajl_gen_null(g);
         return;
     }
@@ -181,14 +181,14 @@ ngx_http_kv_router_history_value(ngx_http_kv_router_zone_t *zone,
         return;
     }
 
-    if (!kvr_history_read(&zone->sh->history, step - 1, before)) {
+    if (!kvr_history_read(&zone->run.sh->history, step - 1, before)) {
         yajl_gen_null(g);
         return;
     }
 
     if (s->share == 0) {
         yajl_gen_integer(g, (after[s->series] - before[s->series])
-                            * (s->blocks ? zone->params.block_size : 1));
+                            * (s->blocks ? zone->conf.params.block_size : 1));
         return;
     }
 

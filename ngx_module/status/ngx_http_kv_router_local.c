@@ -17,7 +17,7 @@ ngx_http_kv_router_model_state(ngx_http_kv_router_zone_t *zone,
 {
     ngx_http_kv_router_model_t  *model;
 
-    model = zone->model;
+    model = zone->conf.model;
     *why = "";
 
     if (kvr_model_tokenizer(model->model) == NULL) {
@@ -40,7 +40,7 @@ ngx_http_kv_router_model_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     const char                  *state, *why;
     ngx_http_kv_router_model_t  *model;
 
-    model = zone->model;
+    model = zone->conf.model;
     state = ngx_http_kv_router_model_state(zone, &why);
 
     yajl_gen_map_open(g);

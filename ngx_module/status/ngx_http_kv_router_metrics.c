@@ -47,7 +47,7 @@ ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *added,
 {
     ngx_http_kv_router_answer_printf(s->answer, "kv_router_%s%s{zone=",
                                      s->name, added);
-    ngx_http_kv_router_quoted(s->answer, &s->zone->name);
+    ngx_http_kv_router_quoted(s->answer, &s->zone->conf.name);
 
     if (w) {
         ngx_http_kv_router_label_str(s, "worker", w->conf.id);

@@ -134,8 +134,8 @@ ngx_http_kv_router_places_json(ngx_http_request_t *r, yajl_gen g)
         }
 
         (void) yajl_gen_map_open(g);
-        ngx_http_kv_router_gen_text(g, "zone", places[i].zone->name.data,
-                                    places[i].zone->name.len);
+        ngx_http_kv_router_gen_text(g, "zone", places[i].zone->conf.name.data,
+                                    places[i].zone->conf.name.len);
         ngx_http_kv_router_gen_text(g, "path", places[i].path.data,
                                     places[i].path.len);
         (void) yajl_gen_map_close(g);

@@ -22,16 +22,16 @@ ngx_uint_t
 ngx_http_kv_router_next_rank(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     uint32_t *holder, uint32_t *steps, ngx_http_kv_router_rank_t *rank)
 {
-    if (!kvr_router_next_holder(&zone->router, slot, holder, steps)) {
+    if (!kvr_router_next_holder(&zone->run.router, slot, holder, steps)) {
         return 0;
     }
 
     ngx_memzero(rank, sizeof(ngx_http_kv_router_rank_t));
 
-    rank->rank = kvr_router_holder_rank(&zone->router, *holder);
-    rank->held = kvr_router_holder_held(&zone->router, *holder);
+    rank->rank = kvr_router_holder_rank(&zone->run.router, *holder);
+    rank->held = kvr_router_holder_held(&zone->run.router, *holder);
     rank->age = ngx_http_kv_router_read_report(zone, *holder, &rank->report);
-    rank->estimated = kvr_router_estimate_read(&zone->router, *holder,
+    rank->estimated = kvr_router_estimate_read(&zone->run.router, *holder,
                                                &rank->estimate)
                       == KVR_OK;
 
@@ -50,20 +50,21 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
     kvr_load_row_t  *row;
 
     row = &rank->row;
-    worker = kvr_router_holder_worker(&zone->router, holder);
+    worker = kvr_router_holder_worker(&zone->run.router, holder);
 
-    if (worker >= kvr_router_max_workers(&zone->router)) {
+    if (worker >= kvr_router_max_workers(&zone->run.router)) {
         return;
     }
 
-    generation = kvr_load32(&kvr_router_worker(&zone->router,
+    generation = kvr_load32(&kvr_router_worker(&zone->run.router,
                                                worker)->generation);
     speed = ngx_http_kv_router_speed(zone, holder);
 
-    rank->speed = (uint64_t) kvr_speed_read(speed, generation, zone->speed);
+    rank->speed = (uint64_t) kvr_speed_read(speed, generation,
+                                            zone->run.speed);
     rank->samples = kvr_speed_samples(speed, generation);
 
-    kvr_load_read(&zone->router.load, holder, generation, row);
+    kvr_load_read(&zone->run.router.load, holder, generation, row);
 
     /* while other processes count, a sum may be below zero for a moment */
 

@@ -60,7 +60,7 @@ ngx_http_kv_router_decisions_json(ngx_http_request_t *r,
     ngx_http_kv_router_gen_array(g, "decisions");
 
     for (i = 0; fleet && i < KVR_DECISIONS; i++) {
-        if (kvr_decisions_read(&zone->sh->decisions, i, &d)) {
+        if (kvr_decisions_read(&zone->run.sh->decisions, i, &d)) {
             ngx_http_kv_router_decision_json(zone, fleet, &d, g);
         }
     }
@@ -83,7 +83,7 @@ ngx_http_kv_router_decision_json(ngx_http_kv_router_zone_t *zone,
     const char                   *why;
     const kvr_decision_option_t  *chosen, *best;
 
-    size = zone->params.block_size;
+    size = zone->conf.params.block_size;
     chosen = &d->options[0];
     best = chosen;
 
@@ -151,7 +151,7 @@ ngx_http_kv_router_option_json(ngx_http_kv_router_zone_t *zone,
 {
     uint32_t  size;
 
-    size = zone->params.block_size;
+    size = zone->conf.params.block_size;
 
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_key(g, "worker");
@@ -176,14 +176,15 @@ ngx_http_kv_router_prefixes_json(ngx_http_request_t *r,
 
     fleet = ngx_http_kv_router_fleet_get(zone);
 
-    n = fleet ? kvr_hot_read(&zone->sh->hot, kvr_router_self(&zone->router),
-                             hot, NGX_HTTP_KV_ROUTER_HOT_TOLD)
+    n = fleet ? kvr_hot_read(&zone->run.sh->hot,
+                             kvr_router_self(&zone->run.router), hot,
+                             NGX_HTTP_KV_ROUTER_HOT_TOLD)
               : 0;
 
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_u64(g, "now_ms", ngx_http_kv_router_unix_ms());
     ngx_http_kv_router_gen_u64(g, "missed",
-                               kvr_load64(&zone->sh->hot.missed));
+                               kvr_load64(&zone->run.sh->hot.missed));
     ngx_http_kv_router_gen_array(g, "prefixes");
 
     for (i = 0; i < n; i++) {
@@ -226,7 +227,7 @@ ngx_http_kv_router_prefix_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_u64(g, "requests", p->count);
     ngx_http_kv_router_gen_u64(g, "error", p->error);
     ngx_http_kv_router_gen_u64(g, "tokens_saved",
-                               p->saved * zone->params.block_size);
+                               p->saved * zone->conf.params.block_size);
     ngx_http_kv_router_gen_u64(g, "first_ms", p->first_ms);
     ngx_http_kv_router_gen_u64(g, "last_ms", p->last_ms);
     ngx_http_kv_router_gen_array(g, "holders");

@@ -82,11 +82,11 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     kvr_rc_t             rc;
     const kvr_worker_t  *s;
 
-    rc = kvr_router_read_worker(&zone->router, slot, &w->conf, &w->flags,
+    rc = kvr_router_read_worker(&zone->run.router, slot, &w->conf, &w->flags,
                                 &w->generation);
 
     if (rc == KVR_OK) {
-        rc = kvr_router_publisher_reason(&zone->router, slot,
+        rc = kvr_router_publisher_reason(&zone->run.router, slot,
                                          w->publisher_reason);
     }
 
@@ -98,7 +98,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
         return NGX_DECLINED;
     }
 
-    s = kvr_router_worker(&zone->router, slot);
+    s = kvr_router_worker(&zone->run.router, slot);
 
     /* each number is read by itself: one number may be newer than another */
 
@@ -108,7 +108,7 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
 
     now = ngx_current_msec;
 
-    kvr_usage_read(&zone->sh->trust[slot], w->generation, &w->usage);
+    kvr_usage_read(&zone->run.sh->trust[slot], w->generation, &w->usage);
 
     for (i = 0; i < KVR_ROUTES; i++) {
         ngx_http_kv_router_echo_trust(zone, slot, w->generation, i,
@@ -116,13 +116,14 @@ ngx_http_kv_router_read_worker(ngx_http_kv_router_zone_t *zone, uint32_t slot,
     }
 
     ngx_http_kv_router_health_params(zone, &w->conf, &w->params);
-    kvr_health_view(kvr_router_health(&zone->router, slot), w->generation,
+    kvr_health_view(kvr_router_health(&zone->run.router, slot), w->generation,
                     &w->params, now, &w->health);
 
-    (void) kvr_rungs_read(&zone->sh->rungs[slot], w->generation, &w->rungs);
+    (void) kvr_rungs_read(&zone->run.sh->rungs[slot], w->generation,
+                          &w->rungs);
 
     w->mark = ngx_http_kv_router_name_mark(w->conf.address);
-    (void) kvr_name_read(&zone->sh->names[slot], w->mark, &w->name);
+    (void) kvr_name_read(&zone->run.sh->names[slot], w->mark, &w->name);
 
     w->confidence = ngx_http_kv_router_confidence(zone, s, slot);
 
@@ -159,9 +160,9 @@ ngx_http_kv_router_read_routed(ngx_http_kv_router_zone_t *zone,
 
     ngx_memzero(t, sizeof(ngx_http_kv_router_routed_t));
 
-    rings = zone->sh->rings;
+    rings = zone->run.sh->rings;
     t->rings = rings->n;
-    t->lost = ngx_http_kv_router_counter(zone->sh, ROUTED_LOST);
+    t->lost = ngx_http_kv_router_counter(zone->run.sh, ROUTED_LOST);
 
     for (i = 0; i < rings->n; i++) {
         r = rings->all[i];
@@ -466,7 +467,7 @@ ngx_http_kv_router_workers_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     yajl_gen_array_open(g);
 
-    n = kvr_router_workers(&zone->router);
+    n = kvr_router_workers(&zone->run.router);
 
     for (i = 0; i < n; i++) {
 
@@ -486,8 +487,8 @@ ngx_http_kv_router_redis_up(ngx_http_kv_router_zone_t *zone)
 {
     uint32_t  i;
 
-    for (i = 0; i < zone->params.shards; i++) {
-        if (!zone->sh->redis_up[i]) {
+    for (i = 0; i < zone->conf.params.shards; i++) {
+        if (!zone->run.sh->redis_up[i]) {
             return 0;
         }
     }
@@ -506,8 +507,8 @@ ngx_http_kv_router_redis_changed(ngx_http_kv_router_zone_t *zone)
 
     last = 0;
 
-    for (i = 0; i < zone->params.shards; i++) {
-        last = ngx_max(last, zone->sh->redis_changed[i]);
+    for (i = 0; i < zone->conf.params.shards; i++) {
+        last = ngx_max(last, zone->run.sh->redis_changed[i]);
     }
 
     return last;
@@ -519,14 +520,14 @@ ngx_http_kv_router_turns_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 {
     kvr_turns_stats_t  stats;
 
-    if (zone->turns == NULL) {
+    if (zone->conf.turns == NULL) {
         return;
     }
 
-    kvr_turns_stats(&zone->turns->cache, &stats);
+    kvr_turns_stats(&zone->conf.turns->cache, &stats);
 
     ngx_http_kv_router_gen_map(g, "turn_cache");
-    ngx_http_kv_router_gen_u64(g, "bytes", zone->turns->size);
+    ngx_http_kv_router_gen_u64(g, "bytes", zone->conf.turns->size);
     ngx_http_kv_router_fields_json(ngx_http_kv_router_turns_fields, &stats, g);
     yajl_gen_map_close(g);
 }
@@ -539,7 +540,7 @@ ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone, uint32_t shard,
     uint32_t  pid;
     uint64_t  token;
 
-    kvr_router_lease_holder(&zone->router, shard, &pid, &token);
+    kvr_router_lease_holder(&zone->run.router, shard, &pid, &token);
 
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_u64(g, "pid", pid);
@@ -556,8 +557,8 @@ ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     yajl_gen_array_open(g);
 
-    for (i = 0; i < zone->params.shards; i++) {
-        kvr_router_shard_stats(&zone->router, i, &stats);
+    for (i = 0; i < zone->conf.params.shards; i++) {
+        kvr_router_shard_stats(&zone->run.router, i, &stats);
 
         yajl_gen_map_open(g);
         ngx_http_kv_router_gen_key(g, "lease");
@@ -581,13 +582,14 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_routed_t   routed;
 
     ngx_memzero(&stats, sizeof(kvr_stats_t));
-    kvr_router_stats(&zone->router, &stats);
+    kvr_router_stats(&zone->run.router, &stats);
 
-    params = kvr_router_params(&zone->router);
+    params = kvr_router_params(&zone->run.router);
 
     yajl_gen_map_open(g);
 
-    ngx_http_kv_router_gen_text(g, "zone", zone->name.data, zone->name.len);
+    ngx_http_kv_router_gen_text(g, "zone", zone->conf.name.data,
+                                zone->conf.name.len);
 
     ngx_http_kv_router_gen_str(g, "model", params->model);
     ngx_http_kv_router_gen_u64(g, "block_size", params->block_size);
@@ -612,7 +614,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     ngx_http_kv_router_shards_json(zone, g);
 
     ngx_http_kv_router_gen_u64(g, "uptime",
-                               ngx_time() - (time_t) zone->sh->made);
+                               ngx_time() - (time_t) zone->run.sh->made);
     ngx_http_kv_router_histograms_json(zone, g);
 
     ngx_http_kv_router_gen_map(g, "requests");
@@ -623,7 +625,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
         ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_why_name(i),
-                                   zone->sh->by_reason[i]);
+                                   zone->run.sh->by_reason[i]);
     }
 
     yajl_gen_map_close(g);
@@ -632,7 +634,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
         ngx_http_kv_router_gen_u64(g, ngx_http_kv_router_rung_name(i),
-                                   zone->sh->by_rung[i]);
+                                   zone->run.sh->by_rung[i]);
     }
 
     yajl_gen_map_close(g);
@@ -647,18 +649,18 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
                                    ngx_http_kv_router_routed_fields,
                                    &routed, g);
 
-    if (zone->model) {
+    if (zone->conf.model) {
         ngx_http_kv_router_gen_key(g, "local_model");
         ngx_http_kv_router_model_json(zone, g);
     }
 
     ngx_http_kv_router_turns_json(zone, g);
 
-    if (zone->scrape.interval) {
+    if (zone->conf.scrape.interval) {
         ngx_http_kv_router_counts_json(zone, "scrape", g);
     }
 
-    if (zone->redis) {
+    if (zone->conf.redis) {
         ngx_http_kv_router_gen_map(g, "redis");
         ngx_http_kv_router_gen_u64(g, "up", ngx_http_kv_router_redis_up(zone));
         ngx_http_kv_router_gen_u64(g, "changed",

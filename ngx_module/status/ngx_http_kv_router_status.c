@@ -162,7 +162,7 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    n = kvr_router_workers(&s->zone->router);
+    n = kvr_router_workers(&s->zone->run.router);
 
     for (i = 0; i < n; i++) {
 
@@ -206,9 +206,9 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     for ( /* void */ ; f->key; f++) {
 
         if (f->metric == NULL
-            || (f->object && s->zone->redis == NULL
+            || (f->object && s->zone->conf.redis == NULL
                 && ngx_strcmp(f->object, "redis") == 0)
-            || (f->object && s->zone->model == NULL
+            || (f->object && s->zone->conf.model == NULL
                 && ngx_strcmp(f->object, "texts") == 0))
         {
             continue;
@@ -252,27 +252,27 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     ngx_http_kv_router_value(s, 1, 0);
 
     ngx_memzero(&stats, sizeof(kvr_stats_t));
-    kvr_router_stats(&zone->router, &stats);
+    kvr_router_stats(&zone->run.router, &stats);
 
     ngx_http_kv_router_fields_metrics(s, ngx_http_kv_router_memory_fields,
                                       &stats);
     ngx_http_kv_router_fields_metrics(s, ngx_http_kv_router_index_fields,
                                       &stats);
 
-    if (zone->turns) {
-        kvr_turns_stats(&zone->turns->cache, &turns);
+    if (zone->conf.turns) {
+        kvr_turns_stats(&zone->conf.turns->cache, &turns);
         ngx_http_kv_router_fields_metrics(s, ngx_http_kv_router_turns_fields,
                                           &turns);
     }
 
     ngx_http_kv_router_fields_metrics(s, ngx_http_kv_router_counters,
-                                      zone->sh);
+                                      zone->run.sh);
 
     ngx_http_kv_router_read_routed(zone, &routed);
     ngx_http_kv_router_fields_metrics(s, ngx_http_kv_router_routed_fields,
                                       &routed);
 
-    if (zone->redis) {
+    if (zone->conf.redis) {
         ngx_http_kv_router_metric(s, "redis_up", NULL, "Whether the "
                                   "subscription to Redis stands, of all "
                                   "shards.");
@@ -283,7 +283,7 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     ngx_http_kv_router_metric(s, "waiting_requests", NULL, "Requests that "
                               "wait for room, in all processes.");
     ngx_http_kv_router_sample(s, NULL, NULL, NULL,
-                              kvr_load_waiting(&zone->router.load));
+                              kvr_load_waiting(&zone->run.router.load));
 
     ngx_http_kv_router_metric(s, "decisions_total", NULL, "Requests routed, "
                               "by what decided.");
@@ -291,7 +291,7 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     for (i = 0; i < NGX_HTTP_KV_ROUTER_REASONS; i++) {
         ngx_http_kv_router_sample(s, NULL, "reason",
                                   ngx_http_kv_router_why_name(i),
-                                  zone->sh->by_reason[i]);
+                                  zone->run.sh->by_reason[i]);
     }
 
     ngx_http_kv_router_metric(s, "tokens_total", NULL, "Requests routed, by "
@@ -301,7 +301,7 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     for (i = 0; i < NGX_HTTP_KV_ROUTER_RUNGS; i++) {
         ngx_http_kv_router_sample(s, NULL, "by",
                                   ngx_http_kv_router_rung_name(i),
-                                  zone->sh->by_rung[i]);
+                                  zone->run.sh->by_rung[i]);
     }
 }
 
@@ -316,13 +316,13 @@ ngx_http_kv_router_policy_metrics(ngx_http_kv_router_metrics_t *s)
 
     zone = s->zone;
 
-    if (zone->policy.len) {
+    if (zone->run.policy.len) {
         ngx_http_kv_router_metric(s, "policy_info", NULL, "The policy of the "
                                   "zone's router, and the settings that were "
                                   "given; always 1.");
         ngx_http_kv_router_labels(s, "", NULL);
-        ngx_http_kv_router_label(s, "policy", &zone->policy);
-        ngx_http_kv_router_label(s, "settings", &zone->policy_conf);
+        ngx_http_kv_router_label(s, "policy", &zone->run.policy);
+        ngx_http_kv_router_label(s, "settings", &zone->run.policy_conf);
         ngx_http_kv_router_value(s, 1, 0);
     }
 
@@ -348,7 +348,7 @@ ngx_http_kv_router_model_metrics(ngx_http_kv_router_metrics_t *s)
 {
     const char  *state, *why;
 
-    if (s->zone->model == NULL) {
+    if (s->zone->conf.model == NULL) {
         return;
     }
 
@@ -524,7 +524,8 @@ ngx_http_kv_router_responses_samples(ngx_http_kv_router_metrics_t *s,
 {
     ngx_uint_t  i;
 
-    kvr_served_read(&s->zone->sh->served[w->slot], w->generation, &s->served);
+    kvr_served_read(&s->zone->run.sh->served[w->slot], w->generation,
+                    &s->served);
 
     for (i = 0; i < KVR_SERVED_STATUSES; i++) {
         ngx_http_kv_router_sample(s, w, "status", kvr_served_status_name(i),

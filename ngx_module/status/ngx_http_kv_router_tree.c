@@ -27,7 +27,7 @@ ngx_http_kv_router_tree_json(ngx_http_request_t *r,
     ngx_http_kv_router_fleet_t    *fleet;
     ngx_http_kv_router_holder_t  **holders;
 
-    nholders = kvr_router_max_holders(&zone->router);
+    nholders = kvr_router_max_holders(&zone->run.router);
 
     fleet = ngx_http_kv_router_fleet_get(zone);
     nodes = ngx_palloc(r->pool, KVR_TREE_NODES * sizeof(kvr_tree_node_t));
@@ -38,7 +38,7 @@ ngx_http_kv_router_tree_json(ngx_http_request_t *r,
     cut = false;
 
     if (fleet && nodes && holders) {
-        rc = kvr_router_tree(&zone->router, nodes, &n, &cut);
+        rc = kvr_router_tree(&zone->run.router, nodes, &n, &cut);
 
         for (i = 0; i < fleet->n; i++) {
             holders[fleet->holders[i].holder] = &fleet->holders[i];
@@ -47,8 +47,8 @@ ngx_http_kv_router_tree_json(ngx_http_request_t *r,
 
     yajl_gen_map_open(g);
     ngx_http_kv_router_gen_str(g, "index",
-                               kvr_index_name(zone->params.index));
-    ngx_http_kv_router_gen_u64(g, "block_size", zone->params.block_size);
+                               kvr_index_name(zone->conf.params.index));
+    ngx_http_kv_router_gen_u64(g, "block_size", zone->conf.params.block_size);
     ngx_http_kv_router_gen_array(g, "nodes");
 
     for (i = 0; i < n; i++) {

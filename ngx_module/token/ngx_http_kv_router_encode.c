@@ -264,7 +264,7 @@ ngx_http_kv_router_encode_ready(ngx_http_kv_router_encode_t *e)
 {
     ngx_http_kv_router_model_t  *model;
 
-    model = e->zone->model;
+    model = e->zone->conf.model;
 
     if (e->model == model && e->encoder) {
         return NGX_OK;
@@ -299,7 +299,7 @@ ngx_http_kv_router_encode_slice(ngx_http_kv_router_encode_t *e)
 static void
 ngx_http_kv_router_encode_sliced(ngx_http_kv_router_encode_t *e)
 {
-    ngx_http_kv_router_count(e->zone->sh, LOCAL_SLICES, 1);
+    ngx_http_kv_router_count(e->zone->run.sh, LOCAL_SLICES, 1);
 
     /* the event ends this turn, even if nobody waits for a slice then */
 

@@ -79,7 +79,7 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (zone->model) {
+    if (zone->conf.model) {
         return "is duplicate: a zone has one model; several models are "
                "several zones";
     }
@@ -105,7 +105,7 @@ ngx_http_kv_router_model(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    zone->model = model;
+    zone->conf.model = model;
 
     rv = ngx_http_kv_router_model_load(cf, zone,
                                        written.engine == KVR_ENGINE_UNKNOWN
@@ -133,7 +133,7 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_model_t   *model;
     ngx_http_kv_router_loaded_t  *loaded;
 
-    model = zone->model;
+    model = zone->conf.model;
 
     cln = ngx_pool_cleanup_add(cf->pool, sizeof(ngx_http_kv_router_loaded_t));
     if (cln == NULL) {
@@ -148,11 +148,11 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "the model \"%V\" of zone \"%V\" can't be used: "
-                           "%s", &model->dir, &zone->name, why);
+                           "%s", &model->dir, &zone->conf.name, why);
         return NGX_CONF_ERROR;
     }
 
-    zone->model_kept = kvr_model_users(model->model) > 1;
+    zone->conf.model_kept = kvr_model_users(model->model) > 1;
 
     loaded = cln->data;
     loaded->cycle = cf->cycle;
@@ -166,7 +166,7 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "the model \"%V\" of zone \"%V\" is refused: %s; "
                            "engines are asked for the token ids of its texts",
-                           &model->dir, &zone->name,
+                           &model->dir, &zone->conf.name,
                            kvr_model_refused(model->model));
     }
 
@@ -187,13 +187,13 @@ ngx_http_kv_router_model_known(kvr_model_t **known, ngx_uint_t max)
     for (l = ngx_http_kv_router_loaded; l && n < max; l = l->next) {
 
         for (i = 0; i < n; i++) {
-            if (known[i] == l->zone->model->model) {
+            if (known[i] == l->zone->conf.model->model) {
                 break;
             }
         }
 
         if (i == n) {
-            known[n++] = l->zone->model->model;
+            known[n++] = l->zone->conf.model->model;
         }
     }
 
@@ -216,7 +216,7 @@ ngx_http_kv_router_model_cleanup(void *data)
         }
     }
 
-    model = loaded->zone->model;
+    model = loaded->zone->conf.model;
 
     ngx_http_kv_router_encode_forget(model);
     kvr_pieces_free(model->pieces);
@@ -291,17 +291,17 @@ ngx_http_kv_router_model_of(const u_char *name, size_t len)
         zone = ngx_http_kv_router_find_zone((ngx_cycle_t *) ngx_cycle,
                                             name, len);
 
-        return zone ? zone->model : NULL;
+        return zone ? zone->conf.model : NULL;
     }
 
     for (l = ngx_http_kv_router_loaded; l; l = l->next) {
         zone = l->zone;
 
         if (l->cycle == ngx_http_kv_router_reading
-            && zone->name.len == len
-            && ngx_strncmp(zone->name.data, name, len) == 0)
+            && zone->conf.name.len == len
+            && ngx_strncmp(zone->conf.name.data, name, len) == 0)
         {
-            return zone->model;
+            return zone->conf.model;
         }
     }
 

@@ -65,7 +65,7 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     ngx_http_kv_router_resume_t  *s;
 
     ctx = ngx_http_kv_router_get_ctx(r);
-    turns = ctx ? ctx->zone->turns : NULL;
+    turns = ctx ? ctx->zone->conf.turns : NULL;
 
     if (turns == NULL || !ctx->keys.believed || ctx->prompt.cut.on
         || flags || len > NGX_HTTP_KV_ROUTER_RESUME_TEXT)
@@ -85,7 +85,7 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
     s->cache = &turns->cache;
     s->terms.tokenizer = kvr_hash_bytes(digest, ngx_strlen(digest), 0);
     s->terms.tables = KVR_UNICODE_TABLES;
-    s->terms.contract = kvr_params_contract(&ctx->zone->params);
+    s->terms.contract = kvr_params_contract(&ctx->zone->conf.params);
     s->terms.seed = ctx->prompt.seed;
     s->terms.lora = ctx->prompt.view.lora;
     s->terms.lora_len = ctx->prompt.view.lora_len;

@@ -51,7 +51,7 @@ ngx_http_kv_router_turns_add(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_turns_t  *turns;
 
     turns = ngx_pcalloc(cf->pool, sizeof(ngx_http_kv_router_turns_t));
-    p = ngx_pnalloc(cf->pool, zone->name.len + sizeof(":turns") - 1);
+    p = ngx_pnalloc(cf->pool, zone->conf.name.len + sizeof(":turns") - 1);
 
     if (turns == NULL || p == NULL) {
         return NGX_CONF_ERROR;
@@ -60,7 +60,7 @@ ngx_http_kv_router_turns_add(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     /* no zone of a configuration has a colon in its name */
 
     turns->name.data = p;
-    turns->name.len = ngx_sprintf(p, "%V:turns", &zone->name) - p;
+    turns->name.len = ngx_sprintf(p, "%V:turns", &zone->conf.name) - p;
     turns->size = size;
 
     turns->shm_zone = ngx_shared_memory_add(cf, &turns->name, size,
@@ -72,7 +72,7 @@ ngx_http_kv_router_turns_add(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     turns->shm_zone->init = ngx_http_kv_router_turns_init;
     turns->shm_zone->data = turns;
 
-    zone->turns = turns;
+    zone->conf.turns = turns;
 
     return NGX_CONF_OK;
 }
