@@ -98,39 +98,28 @@ ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
 
     n = ngx_http_kv_router_rings_plan(zone, zone_size, &size);
 
-    return ngx_align(sizeof(ngx_http_kv_router_rings_t), ngx_pagesize)
-           + ngx_align(n * size, ngx_pagesize);
+    return sizeof(ngx_http_kv_router_rings_t) + n * size;
 }
 
 
-ngx_int_t
-ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
-    ngx_slab_pool_t *shpool)
+void
+ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone, void *part)
 {
-    u_char                      *p;
-    size_t                       size;
-    ngx_uint_t                   i, n;
-    ngx_http_kv_router_rings_t  *rings;
+    ngx_http_kv_router_rings_t *rings = part;
 
-    n = ngx_http_kv_router_rings_plan(zone, zone->conf.size, &size);
+    u_char      *p;
+    ngx_uint_t   i;
 
-    rings = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_rings_t));
-    p = ngx_slab_alloc(shpool, n * size);
+    ngx_memzero(rings, sizeof(ngx_http_kv_router_rings_t));
 
-    if (rings == NULL || p == NULL) {
-        return NGX_ERROR;
+    rings->n = ngx_http_kv_router_rings_plan(zone, zone->conf.size,
+                                             &rings->size);
+    p = (u_char *) (rings + 1);
+
+    for (i = 0; i < rings->n; i++) {
+        rings->all[i] = (kvr_routed_t *) (p + i * rings->size);
+        kvr_routed_format(rings->all[i], rings->size);
     }
-
-    for (i = 0; i < n; i++) {
-        rings->all[i] = (kvr_routed_t *) (p + i * size);
-        kvr_routed_format(rings->all[i], size);
-    }
-
-    rings->n = n;
-    rings->size = size;
-    zone->run.sh->rings = rings;
-
-    return NGX_OK;
 }
 
 

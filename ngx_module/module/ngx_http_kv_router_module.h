@@ -274,6 +274,8 @@ typedef struct {
     size_t                          size;          /* of a ring */
     uint64_t                        owners[NGX_HTTP_KV_ROUTER_RINGS];
     kvr_routed_t                   *all[NGX_HTTP_KV_ROUTER_RINGS];
+    u_char                          pad[48];       /* to 64 bytes: the rings
+                                                      lie behind it */
 } ngx_http_kv_router_rings_t;
 
 typedef struct ngx_http_kv_router_shctx_s {
@@ -506,14 +508,14 @@ void ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone);
 
 /*
  * estimates: workers without events.  rings_size: the bytes of the rings in a
- * zone of zone_size bytes, in pages.  rings_init: in a new zone; NGX_ERROR: no
- * memory in the zone.  start: NGX_ERROR: no memory.
+ * zone of zone_size bytes.  rings_init: in a new zone, in so many bytes.
+ * start: NGX_ERROR: no memory.
  */
 
 size_t ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
     size_t zone_size);
-ngx_int_t ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
-    ngx_slab_pool_t *shpool);
+void ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
+    void *part);
 ngx_int_t ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_estimator_stop(ngx_http_kv_router_zone_t *zone);

@@ -10,29 +10,38 @@
 #include "ngx_http_kv_router_module.h"
 
 
-/* A table of the zone with a record for each worker, or for each holder. */
+/*
+ * The parts of the shared memory, in their order: behind the shctx, and before
+ * the router, which has all that is left.  Such a part has a record for each
+ * worker or for each holder, or a size and a start of its own.
+ */
 
 typedef struct {
     size_t       pointer;                      /* of the shctx */
-    size_t       record;
+    size_t       record;                       /* 0: has a size of its own */
     ngx_uint_t   holders;                      /* 1: of each holder */
-} ngx_http_kv_router_table_t;
+    size_t     (*size)(ngx_http_kv_router_zone_t *zone, size_t zone_size);
+    void       (*init)(ngx_http_kv_router_zone_t *zone, void *part);
+} ngx_http_kv_router_part_t;
 
 #define ngx_http_kv_router_table(name, type, holders)                         \
-    { offsetof(ngx_http_kv_router_shctx_t, name), sizeof(type), holders }
+    { offsetof(ngx_http_kv_router_shctx_t, name), sizeof(type), holders,      \
+      NULL, NULL }
 
-static const ngx_http_kv_router_table_t  ngx_http_kv_router_tables[] = {
+static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
     ngx_http_kv_router_table(trust, kvr_trust_t, 0),
     ngx_http_kv_router_table(served, kvr_served_t, 0),
     ngx_http_kv_router_table(turns, ngx_http_kv_router_turn_t, 0),
     ngx_http_kv_router_table(rungs, kvr_rungs_t, 0),
     ngx_http_kv_router_table(names, kvr_name_t, 0),
     ngx_http_kv_router_table(reports, kvr_report_t, 1),
-    ngx_http_kv_router_table(speeds, kvr_speed_t, 1)
+    ngx_http_kv_router_table(speeds, kvr_speed_t, 1),
+    { offsetof(ngx_http_kv_router_shctx_t, rings), 0, 0,
+      ngx_http_kv_router_rings_size, ngx_http_kv_router_rings_init }
 };
 
-#define NGX_HTTP_KV_ROUTER_TABLES                                             \
-    (sizeof(ngx_http_kv_router_tables) / sizeof(ngx_http_kv_router_table_t))
+#define NGX_HTTP_KV_ROUTER_PARTS                                              \
+    (sizeof(ngx_http_kv_router_parts) / sizeof(ngx_http_kv_router_part_t))
 
 #define NGX_HTTP_KV_ROUTER_MB        (1024 * 1024)
 #define NGX_HTTP_KV_ROUTER_ZONE_MAX  ((size_t) 64 * 1024)  /* in MB */
@@ -42,6 +51,11 @@ static ngx_int_t ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone,
     ngx_log_t *log);
 static ngx_uint_t ngx_http_kv_router_zone_holds(
     ngx_http_kv_router_zone_t *zone, size_t size, uint32_t max_workers);
+static size_t ngx_http_kv_router_part_size(
+    const ngx_http_kv_router_part_t *part, ngx_http_kv_router_zone_t *zone,
+    size_t size, const kvr_params_t *params);
+static ngx_http_kv_router_shctx_t *ngx_http_kv_router_zone_make(
+    ngx_http_kv_router_zone_t *zone, ngx_slab_pool_t *shpool, ngx_log_t *log);
 
 
 uint32_t
@@ -56,31 +70,44 @@ ngx_http_kv_router_zone_workers(size_t size)
 }
 
 
+static size_t
+ngx_http_kv_router_part_size(const ngx_http_kv_router_part_t *part,
+    ngx_http_kv_router_zone_t *zone, size_t size, const kvr_params_t *params)
+{
+    uint32_t  nworkers, nholders;
+
+    if (part->size) {
+        return part->size(zone, size);
+    }
+
+    kvr_router_bounds(params, &nworkers, &nholders);
+
+    return (part->holders ? nholders : nworkers) * part->record;
+}
+
+
 /*
  * A zone needs room for nginx's slab pool with a header for each page, the
- * tables, the rings, and the least memory of the router.
+ * parts, and the least memory of the router.
  */
 
 static ngx_uint_t
 ngx_http_kv_router_zone_holds(ngx_http_kv_router_zone_t *zone, size_t size,
     uint32_t max_workers)
 {
-    size_t         pages, used, n;
-    uint32_t       nworkers, nholders;
+    size_t         pages, used;
     ngx_uint_t     i;
     kvr_params_t   params;
 
     params = zone->conf.params;
     params.max_workers = max_workers;
 
-    kvr_router_bounds(&params, &nworkers, &nholders);
+    used = ngx_align(sizeof(ngx_http_kv_router_shctx_t), ngx_pagesize);
 
-    used = ngx_align(sizeof(ngx_http_kv_router_shctx_t), ngx_pagesize)
-           + ngx_http_kv_router_rings_size(zone, size);
-
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_TABLES; i++) {
-        n = ngx_http_kv_router_tables[i].holders ? nholders : nworkers;
-        used += ngx_align(n * ngx_http_kv_router_tables[i].record,
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_PARTS; i++) {
+        used += ngx_align(ngx_http_kv_router_part_size(
+                              &ngx_http_kv_router_parts[i], zone, size,
+                              &params),
                           ngx_pagesize);
     }
 
@@ -160,10 +187,86 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
 }
 
 
+/* Lays a new zone out; NULL: it is logged. */
+
+static ngx_http_kv_router_shctx_t *
+ngx_http_kv_router_zone_make(ngx_http_kv_router_zone_t *zone,
+    ngx_slab_pool_t *shpool, ngx_log_t *log)
+{
+    char                              why[KVR_WHY_LEN];
+    void                             *p;
+    size_t                            size;
+    ngx_uint_t                        i;
+    ngx_http_kv_router_shctx_t       *sh;
+    const ngx_http_kv_router_part_t  *part;
+
+    if (ngx_http_kv_router_zone_fits(zone, log) != NGX_OK) {
+        return NULL;
+    }
+
+    sh = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_shctx_t));
+    if (sh == NULL) {
+        return NULL;
+    }
+
+    shpool->log_ctx = (u_char *) " in kv_router_zone";
+    shpool->data = sh;
+
+    sh->made = ngx_time();
+
+    kvr_router_bounds(&zone->conf.params, &sh->nworkers, &sh->nholders);
+
+    for (i = 0; i < NGX_HTTP_KV_ROUTER_PARTS; i++) {
+        part = &ngx_http_kv_router_parts[i];
+        size = ngx_http_kv_router_part_size(part, zone, zone->conf.size,
+                                            &zone->conf.params);
+
+        p = ngx_slab_alloc(shpool, size);
+        if (p == NULL) {
+            return NULL;
+        }
+
+        if (part->init) {
+            part->init(zone, p);
+
+        } else {
+            ngx_memzero(p, size);
+        }
+
+        *(void **) ((u_char *) sh + part->pointer) = p;
+    }
+
+    /* the router takes all pages that are left, as one contiguous area */
+
+    sh->size = shpool->pfree * ngx_pagesize;
+
+    sh->base = ngx_slab_alloc(shpool, sh->size);
+    if (sh->base == NULL) {
+        return NULL;
+    }
+
+#ifdef MADV_HUGEPAGE
+    /* before the area is touched; most systems have no huge pages */
+
+    (void) madvise(sh->base, sh->size, MADV_HUGEPAGE);
+#endif
+
+    if (kvr_router_format(sh->base, sh->size, &zone->conf.params, why)
+        != KVR_OK)
+    {
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "kv_router_zone \"%V\": %s",
+                      &zone->conf.name, why);
+        return NULL;
+    }
+
+    return sh;
+}
+
+
 /*
- * Called in the master.  A new zone is laid out.  A zone of the previous
- * configuration is only checked, because processes of that configuration use
- * it, and go on using it if the new configuration fails.
+ * Called in the master.  A zone of the previous configuration is only checked,
+ * because processes of that configuration use it, and go on using it if the
+ * new configuration fails.
  */
 
 ngx_int_t
@@ -172,10 +275,6 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     ngx_http_kv_router_zone_t  *ozone = data;
 
     char                         why[KVR_WHY_LEN];
-    void                        *table;
-    size_t                       size;
-    kvr_rc_t                     rc;
-    ngx_uint_t                   i, n;
     ngx_slab_pool_t             *shpool;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_shctx_t  *sh;
@@ -190,73 +289,17 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh = shpool->data;
 
     } else {
-
-        if (ngx_http_kv_router_zone_fits(zone, shm_zone->shm.log) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        sh = ngx_slab_calloc(shpool, sizeof(ngx_http_kv_router_shctx_t));
-        if (sh == NULL) {
-            return NGX_ERROR;
-        }
-
-        shpool->log_ctx = (u_char *) " in kv_router_zone";
-        shpool->data = sh;
-
-        zone->run.sh = sh;
-        sh->made = ngx_time();
-
-        kvr_router_bounds(&zone->conf.params, &sh->nworkers, &sh->nholders);
-
-        for (i = 0; i < NGX_HTTP_KV_ROUTER_TABLES; i++) {
-            n = ngx_http_kv_router_tables[i].holders ? sh->nholders
-                                                     : sh->nworkers;
-
-            table = ngx_slab_calloc(shpool,
-                                    n * ngx_http_kv_router_tables[i].record);
-            if (table == NULL) {
-                return NGX_ERROR;
-            }
-
-            *(void **) ((u_char *) sh + ngx_http_kv_router_tables[i].pointer)
-                = table;
-        }
-
-        if (ngx_http_kv_router_rings_init(zone, shpool) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        /* take all pages that are left, as one contiguous area */
-
-        size = shpool->pfree * ngx_pagesize;
-
-        sh->base = ngx_slab_alloc(shpool, size);
-        if (sh->base == NULL) {
-            return NGX_ERROR;
-        }
-
-        sh->size = size;
-
-#ifdef MADV_HUGEPAGE
-        /*
-         * ask for huge pages before the area is touched; most systems have
-         * none
-         */
-        (void) madvise(sh->base, size, MADV_HUGEPAGE);
-#endif
-
-        if (kvr_router_format(sh->base, size, &zone->conf.params, why)
-            != KVR_OK)
-        {
-            ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
-                          "kv_router_zone \"%V\": %s", &zone->conf.name, why);
-            return NGX_ERROR;
-        }
+        sh = ngx_http_kv_router_zone_make(zone, shpool, shm_zone->shm.log);
     }
 
-    rc = kvr_router_attach(&zone->run.router, sh->base, sh->size,
-                           &zone->conf.params, why);
-    if (rc != KVR_OK) {
+    if (sh == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (kvr_router_attach(&zone->run.router, sh->base, sh->size,
+                          &zone->conf.params, why)
+        != KVR_OK)
+    {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "kv_router_zone \"%V\" can't be used: %s",
                       &zone->conf.name, why);

@@ -15,13 +15,24 @@
 #define KVR_WORKERS_MAX      16384
 
 
+/* Offsets of a zone's parts, in their order; the zone's own is 0. */
+
+typedef struct {
+    uint64_t  health;
+    uint64_t  predict;
+    uint64_t  frequency;
+    uint64_t  shards;
+} kvr_zone_places_t;
+
+
 static uint32_t kvr_zone_workers(const kvr_params_t *params);
 static uint32_t kvr_zone_holders(const kvr_params_t *params);
-static uint64_t kvr_zone_frequency(const kvr_params_t *params, uint64_t size);
-static uint64_t kvr_zone_predict(uint64_t size);
-static uint64_t kvr_zone_common(const kvr_params_t *params);
+static void kvr_zone_places(const kvr_params_t *params, uint64_t size,
+    kvr_zone_places_t *at);
 static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
     const kvr_params_t *params, uint32_t shard);
+static bool kvr_zone_sound(const kvr_zone_t *z, size_t size);
+static kvr_rc_t kvr_router_open(kvr_router_t *k, kvr_zone_t *z);
 static bool kvr_zone_differs(const kvr_params_t *is,
     const kvr_params_t *wanted, char why[KVR_WHY_LEN]);
 
@@ -44,32 +55,19 @@ kvr_zone_holders(const kvr_params_t *params)
 }
 
 
-/* The bytes of the table of frequencies in a zone of this size. */
+/* The list of the parts: each begins where the one before it ends. */
 
-static uint64_t
-kvr_zone_frequency(const kvr_params_t *params, uint64_t size)
+static void
+kvr_zone_places(const kvr_params_t *params, uint64_t size,
+    kvr_zone_places_t *at)
 {
-    return params->frequency_ms ? kvr_lines(size / KVR_FREQUENCY_PART)
-                                : 0;
-}
-
-
-/* The bytes of the table of predictions. */
-
-static uint64_t
-kvr_zone_predict(uint64_t size)
-{
-    return kvr_lines(kvr_min(size / KVR_PREDICT_PART, KVR_PREDICT_BYTES));
-}
-
-
-/* The bytes of a fixed size before the first shard. */
-
-static uint64_t
-kvr_zone_common(const kvr_params_t *params)
-{
-    return kvr_lines(sizeof(kvr_zone_t))
-           + kvr_health_size(kvr_zone_workers(params));
+    at->health = kvr_lines(sizeof(kvr_zone_t));
+    at->predict = at->health + kvr_health_size(kvr_zone_workers(params));
+    at->frequency = at->predict + kvr_lines(kvr_min(size / KVR_PREDICT_PART,
+                                                    KVR_PREDICT_BYTES));
+    at->shards = at->frequency
+                 + (params->frequency_ms
+                    ? kvr_lines(size / KVR_FREQUENCY_PART) : 0);
 }
 
 
@@ -78,9 +76,12 @@ kvr_zone_common(const kvr_params_t *params)
 uint64_t
 kvr_router_least(const kvr_params_t *params)
 {
-    uint64_t  fixed;
+    uint64_t           fixed;
+    kvr_zone_places_t  at;
 
-    fixed = kvr_zone_common(params)
+    kvr_zone_places(params, 0, &at);
+
+    fixed = at.shards
             + params->shards * (kvr_shard_fixed(kvr_shard_workers(params),
                                                 params->index)
                                 + 64);
@@ -95,22 +96,23 @@ static uint64_t
 kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
     const kvr_params_t *params, uint32_t shard)
 {
-    uint64_t  common, part;
+    uint64_t           part;
+    kvr_zone_places_t  at;
 
-    common = kvr_zone_common(params) + kvr_zone_predict(size)
-             + kvr_zone_frequency(params, size);
-    part = (size - common) / params->shards & ~UINT64_C(63);
+    kvr_zone_places(params, size, &at);
+
+    part = (size - at.shards) / params->shards & ~UINT64_C(63);
 
     mem->journal = NULL;
 
     if (shard == 0) {
         mem->base = base;
-        mem->size = common + part;
+        mem->size = at.shards + part;
 
-        return common;
+        return at.shards;
     }
 
-    mem->base = (char *) base + common + part * shard;
+    mem->base = (char *) base + at.shards + part * shard;
     mem->size = part;
 
     return 0;
@@ -121,10 +123,11 @@ kvr_rc_t
 kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
-    uint32_t     i;
-    uint64_t     at, secret[8];
-    kvr_mem_t    mem;
-    kvr_zone_t  *z;
+    uint32_t            i;
+    uint64_t            header, secret[8];
+    kvr_mem_t           mem;
+    kvr_zone_t         *z;
+    kvr_zone_places_t   at;
 
     if (params->block_size == 0 || params->block_size > KVR_BLOCK_SIZE_MAX) {
         snprintf(why, KVR_WHY_LEN, "block_size must be 1..%u",
@@ -185,25 +188,24 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->params = *params;
     kvr_load_format(&z->load, kvr_zone_holders(params));
 
-    memset((char *) base + kvr_lines(sizeof(kvr_zone_t)), 0,
-           kvr_health_size(kvr_zone_workers(params)));
+    kvr_zone_places(params, size, &at);
 
-    at = kvr_zone_common(params);
+    memset((char *) base + at.health, 0, at.predict - at.health);
 
-    kvr_predict_format(&z->predict, base, at, kvr_zone_predict(size),
-                       &secret[6]);
+    kvr_predict_format(&z->predict, base, at.predict,
+                       at.frequency - at.predict, &secret[6]);
 
     if (params->frequency_ms) {
-        kvr_frequency_format(&z->frequency, base, at + kvr_zone_predict(size),
-                             kvr_zone_frequency(params, size),
-                             params->frequency_ms, &secret[4]);
+        kvr_frequency_format(&z->frequency, base, at.frequency,
+                             at.shards - at.frequency, params->frequency_ms,
+                             &secret[4]);
     }
 
     for (i = 0; i < params->shards; i++) {
-        at = kvr_zone_part(&mem, base, size, params, i);
+        header = kvr_zone_part(&mem, base, size, params, i);
 
-        kvr_shard_format(&mem, at, kvr_shard_workers(params), params->index,
-                         secret);
+        kvr_shard_format(&mem, header, kvr_shard_workers(params),
+                         params->index, secret);
     }
 
     /* last: a zone without it is not one */
@@ -218,14 +220,11 @@ kvr_rc_t
 kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     const kvr_params_t *params, char why[KVR_WHY_LEN])
 {
-    bool         sound;
-    uint32_t     i, nhints;
-    uint64_t     at;
-    kvr_mem_t    mem;
-    kvr_zone_t  *z;
+    kvr_rc_t            rc;
+    kvr_zone_t         *z;
+    kvr_zone_places_t   at;
 
     z = base;
-    nhints = 16;
 
     if (size < KVR_ZONE_MIN
         || __atomic_load_n(&z->magic, __ATOMIC_ACQUIRE) != KVR_ZONE_MAGIC)
@@ -242,82 +241,105 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
 
     memset(k, 0, sizeof(kvr_router_t));
 
-    sound = z->size == size
-            && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
-            && z->params.max_workers
-            && z->params.max_workers <= KVR_WORKERS_MAX
-            && z->params.index < KVR_INDEX_KINDS
-            && size >= kvr_router_least(&z->params)
-            && z->load.max_holders == kvr_zone_holders(&z->params)
-            && z->predict.sets < size
-            && z->predict.nsets != 0
-            && z->predict.nsets <= (size - z->predict.sets)
-                                   / (KVR_PREDICT_WAYS
-                                      * sizeof(kvr_prediction_t))
-            && z->frequency.sets < size
-            && z->frequency.nsets <= (size - z->frequency.sets)
-                                     / sizeof(kvr_frequency_set_t)
-            && (z->params.frequency_ms == 0) == (z->frequency.nsets == 0);
+    rc = KVR_INVALID;
 
-    if (sound && params && kvr_zone_differs(&z->params, params, why)) {
-        return KVR_INVALID;
-    }
-
-    if (sound) {
-        k->zone = z;
-        k->nshards = z->params.shards;
-        k->shards = calloc(k->nshards, sizeof(kvr_shard_t));
-
-        while (nhints < 2 * z->params.max_workers) {
-            nhints *= 2;
+    if (kvr_zone_sound(z, size)) {
+        if (params && kvr_zone_differs(&z->params, params, why)) {
+            return KVR_INVALID;
         }
 
-        k->hints = calloc(nhints, sizeof(uint32_t));
-        k->scratch = malloc(2 * KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
-
-        if (k->shards == NULL || k->hints == NULL || k->scratch == NULL) {
-            goto memory;
-        }
+        rc = kvr_router_open(k, z);
     }
 
-    for (i = 0; sound && i < k->nshards; i++) {
-        at = kvr_zone_part(&mem, base, size, &z->params, i);
-        sound = kvr_shard_attach(&k->shards[i], &mem, at, &z->params,
-                                 k->scratch);
-        kvr_fleet_hints(&k->shards[i].fleet, k->hints, nhints);
-
-        if (sound) {
-            kvr_shard_evict_init(&k->shards[i]);
-        }
-    }
-
-    if (!sound) {
+    if (rc != KVR_OK) {
         kvr_router_detach(k);
-        snprintf(why, KVR_WHY_LEN, "the zone's header is damaged");
-        return KVR_INVALID;
+        snprintf(why, KVR_WHY_LEN, "%s", rc == KVR_ERROR
+                 ? "out of memory" : "the zone's header is damaged");
+        return rc;
     }
 
-    k->rows = malloc(3 * k->shards[0].zone->fleet.max_views
-                     * sizeof(uint32_t));
-    if (k->rows == NULL) {
-        goto memory;
-    }
+    kvr_zone_places(&z->params, size, &at);
 
     kvr_load_attach(&k->load, &k->shards[0].mem,
                     kvr_index_arena(&k->shards[0].index), &z->load);
 
-    k->health = (kvr_health_t *) ((char *) base
-                                  + kvr_lines(sizeof(kvr_zone_t)));
+    k->health = (kvr_health_t *) ((char *) base + at.health);
     k->ttl = params ? params->ttl : z->params.ttl;
 
     return KVR_OK;
+}
 
-memory:
 
-    kvr_router_detach(k);
-    snprintf(why, KVR_WHY_LEN, "out of memory");
+/* The header's own words, before anything that they lead to is read. */
 
-    return KVR_ERROR;
+static bool
+kvr_zone_sound(const kvr_zone_t *z, size_t size)
+{
+    return z->size == size
+           && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
+           && z->params.max_workers
+           && z->params.max_workers <= KVR_WORKERS_MAX
+           && z->params.index < KVR_INDEX_KINDS
+           && size >= kvr_router_least(&z->params)
+           && z->load.max_holders == kvr_zone_holders(&z->params)
+           && z->predict.sets < size
+           && z->predict.nsets != 0
+           && z->predict.nsets <= (size - z->predict.sets)
+                                  / (KVR_PREDICT_WAYS
+                                     * sizeof(kvr_prediction_t))
+           && z->frequency.sets < size
+           && z->frequency.nsets <= (size - z->frequency.sets)
+                                    / sizeof(kvr_frequency_set_t)
+           && (z->params.frequency_ms == 0) == (z->frequency.nsets == 0);
+}
+
+
+/*
+ * The process's memory, and its handles of the shards.  KVR_ERROR: no memory;
+ * KVR_INVALID: a shard is damaged.
+ */
+
+static kvr_rc_t
+kvr_router_open(kvr_router_t *k, kvr_zone_t *z)
+{
+    uint32_t   i, nhints;
+    uint64_t   header;
+    kvr_mem_t  mem;
+
+    k->zone = z;
+    k->nshards = z->params.shards;
+    k->shards = calloc(k->nshards, sizeof(kvr_shard_t));
+
+    nhints = 16;
+
+    while (nhints < 2 * z->params.max_workers) {
+        nhints *= 2;
+    }
+
+    k->hints = calloc(nhints, sizeof(uint32_t));
+    k->scratch = malloc(2 * KVR_EVENT_BLOCKS_MAX * sizeof(uint64_t));
+
+    if (k->shards == NULL || k->hints == NULL || k->scratch == NULL) {
+        return KVR_ERROR;
+    }
+
+    for (i = 0; i < k->nshards; i++) {
+        header = kvr_zone_part(&mem, z, z->size, &z->params, i);
+
+        if (!kvr_shard_attach(&k->shards[i], &mem, header, &z->params,
+                              k->scratch))
+        {
+            return KVR_INVALID;
+        }
+
+        kvr_fleet_hints(&k->shards[i].fleet, k->hints, nhints);
+        kvr_shard_evict_init(&k->shards[i]);
+    }
+
+    k->rows = malloc(3 * k->shards[0].zone->fleet.max_views
+                     * sizeof(uint32_t));
+
+    return k->rows ? KVR_OK : KVR_ERROR;
 }
 
 
