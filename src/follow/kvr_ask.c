@@ -38,18 +38,20 @@ kvr_ask_bytes(kvr_ask_t *ask, const char *text, size_t len)
 }
 
 
+/* Adds the n bytes that were written behind the last, and a null byte. */
+
+static void
+kvr_ask_made(kvr_ask_t *ask, size_t n)
+{
+    kvr_ask_bytes(ask, ask->bytes + ask->used, n);
+    ask->used += n + 1;
+}
+
+
 void
 kvr_ask_key(kvr_ask_t *ask, const char *name, const char *worker, size_t len)
 {
-    char    *key;
-    size_t   n;
-
-    key = ask->bytes + ask->used;
-    n = kvr_key(key, name, worker, len);
-
-    ask->used += n + 1;
-
-    kvr_ask_bytes(ask, key, n);
+    kvr_ask_made(ask, kvr_key(ask->bytes + ask->used, name, worker, len));
 }
 
 
@@ -57,32 +59,20 @@ void
 kvr_ask_part(kvr_ask_t *ask, const char *worker, size_t len, uint64_t epoch,
     uint64_t seq, uint32_t part)
 {
-    char    *key;
-    size_t   n;
-
-    key = ask->bytes + ask->used;
-    n = kvr_key_part(key, worker, len, epoch, seq, false, part);
-
-    ask->used += n + 1;
-
-    kvr_ask_bytes(ask, key, n);
+    kvr_ask_made(ask, kvr_key_part(ask->bytes + ask->used, worker, len, epoch,
+                                   seq, false, part));
 }
 
 
 void
 kvr_ask_printf(kvr_ask_t *ask, const char *fmt, ...)
 {
-    char     *text;
     size_t    n;
     va_list   args;
 
-    text = ask->bytes + ask->used;
-
     va_start(args, fmt);
-    n = vsnprintf(text, KVR_ASK_PRINTED, fmt, args);
+    n = vsnprintf(ask->bytes + ask->used, KVR_ASK_PRINTED, fmt, args);
     va_end(args);
 
-    ask->used += n + 1;
-
-    kvr_ask_bytes(ask, text, n);
+    kvr_ask_made(ask, n);
 }

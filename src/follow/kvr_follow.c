@@ -9,8 +9,6 @@
 
 static kvr_next_t kvr_follow_next(kvr_follow_t *f,
     const kvr_turn_t *turn, kvr_ask_t *ask, kvr_repair_t **r);
-static kvr_next_t kvr_follow_repair(kvr_follow_t *f,
-    const kvr_turn_t *turn, kvr_ask_t *ask, kvr_repair_t **r);
 static kvr_next_t kvr_follow_message(kvr_follow_t *f,
     const kvr_turn_t *turn);
 static kvr_next_t kvr_follow_gap(kvr_follow_t *f, kvr_queued_t *m);
@@ -196,7 +194,12 @@ kvr_follow_next(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     if ((f->repairs.nactive || f->repairs.nwanted)
         && (f->turn++ % 2 == 0 || empty))
     {
-        next = kvr_follow_repair(f, turn, ask, r);
+        next = kvr_repairs_step(&f->repairs, turn, ask, r);
+
+        if (next == KVR_NEXT_APPLY) {
+            f->repair = *r;
+            return KVR_NEXT_AGAIN;
+        }
 
         if (next != KVR_NEXT_WAIT) {
             return next;
@@ -217,23 +220,6 @@ kvr_follow_next(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
     f->full = false;
 
     return KVR_NEXT_WAIT;
-}
-
-
-static kvr_next_t
-kvr_follow_repair(kvr_follow_t *f, const kvr_turn_t *turn, kvr_ask_t *ask,
-    kvr_repair_t **r)
-{
-    kvr_next_t  next;
-
-    next = kvr_repairs_step(&f->repairs, turn, ask, r);
-
-    if (next == KVR_NEXT_APPLY) {
-        f->repair = *r;
-        return KVR_NEXT_AGAIN;
-    }
-
-    return next;
 }
 
 

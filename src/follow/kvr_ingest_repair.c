@@ -8,10 +8,6 @@
 #include "../zone/kvr_lease.h"
 
 
-static kvr_rc_t kvr_ingest_enter(kvr_ingest_t *in, const char *worker,
-    size_t len, kvr_worker_t **w);
-
-
 kvr_rc_t
 kvr_ingest_cursor(kvr_ingest_t *in, const char *worker, size_t len,
     kvr_cursor_t *cursor)

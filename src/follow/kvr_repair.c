@@ -43,6 +43,8 @@
 
 #include "kvr_repair_state.h"
 
+#include <stdlib.h>
+
 
 /* entries of a page; fewer when they are too big for one reply */
 #define KVR_REPAIR_PAGE_COUNT  128
@@ -68,15 +70,13 @@ static kvr_next_t kvr_repair_apply(kvr_repair_t *r,
     const kvr_turn_t *turn, const kvr_cursor_t *id, const kvr_reply_t *body);
 static bool kvr_repair_entry(const kvr_reply_t *entry, kvr_cursor_t *id,
     kvr_reply_t *body);
-static kvr_next_t kvr_repair_end(kvr_repair_t *r,
-    const kvr_turn_t *turn);
+static kvr_next_t kvr_repair_end(kvr_repair_t *r);
 
 static bool kvr_repair_expected(const kvr_repair_t *r,
     const kvr_reply_t *reply);
 static void kvr_repair_too_big(kvr_repair_t *r);
 static void kvr_repair_again(kvr_repair_t *r, const kvr_turn_t *turn,
     const kvr_reply_t *reply);
-static void kvr_repair_in_vain(kvr_repair_t *r);
 
 
 void
@@ -91,10 +91,11 @@ kvr_repair_begin(kvr_repair_t *r, const kvr_repair_env_t *env,
     r->len = strlen(id);
     memcpy(r->id, id, r->len + 1);
     r->count = KVR_REPAIR_PAGE_COUNT;
-    r->look = lane->look;
+    r->state = lane->look ? KVR_REPAIR_POINTER : KVR_REPAIR_START;
+    r->effect = lane->look ? KVR_EFFECT_LOOK : KVR_EFFECT_NONE;
 
     kvr_tell_debug(env->tell, "repair of worker \"%s\" starts%s", r->id,
-                   r->look ? ", looking for a snapshot" : "");
+                   lane->look ? ", looking for a snapshot" : "");
 }
 
 
@@ -123,7 +124,10 @@ kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
         return kvr_repair_swap(r, turn);
 
     case KVR_REPAIR_END:
-        return kvr_repair_end(r, turn);
+        return kvr_repair_end(r);
+
+    case KVR_REPAIR_DONE:
+        return KVR_NEXT_DONE;
 
     default:
         break;
@@ -139,22 +143,26 @@ kvr_repair_step(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 
     switch (r->state) {
 
-    case KVR_REPAIR_LAST:
-        return kvr_repair_last(r);
-
     case KVR_REPAIR_POINTER:
         return kvr_repair_pointer(r);
 
     case KVR_REPAIR_PART:
         return kvr_repair_part(r, turn);
 
-    case KVR_REPAIR_PAGE:
-        return kvr_repair_page(r, turn);
+    case KVR_REPAIR_NEW:
+        r->env->tell->count(r->env->tell->data, KVR_COUNT_SNAPSHOTS_ASKED);
+        return kvr_repair_sees(r, KVR_SEES_NEXT);
 
-    default: /* KVR_REPAIR_NEW */
-        kvr_repair_to(r, KVR_REPAIR_END);
-        return KVR_NEXT_AGAIN;
+    default: /* KVR_REPAIR_LAST, KVR_REPAIR_ASIDE, KVR_REPAIR_PAGE */
+        break;
     }
+
+    if (r->asked == KVR_ASKED_IN_VAIN) {
+        return kvr_repair_sees(r, KVR_SEES_VAIN);
+    }
+
+    return r->state == KVR_REPAIR_LAST ? kvr_repair_last(r)
+                                       : kvr_repair_page(r, turn);
 }
 
 
@@ -163,11 +171,6 @@ kvr_repair_start(kvr_repair_t *r)
 {
     kvr_rc_t      rc;
     kvr_cursor_t  cursor;
-
-    if (r->look) {
-        kvr_repair_to(r, KVR_REPAIR_POINTER);
-        return KVR_NEXT_AGAIN;
-    }
 
     cursor = kvr_repair_cursor(r);
 
@@ -180,9 +183,7 @@ kvr_repair_start(kvr_repair_t *r)
         }
     }
 
-    kvr_repair_to(r, KVR_REPAIR_LAST);
-
-    return KVR_NEXT_AGAIN;
+    return kvr_repair_sees(r, KVR_SEES_NEXT);
 }
 
 
@@ -202,7 +203,13 @@ kvr_repair_ask(kvr_repair_t *r, const kvr_turn_t *turn, kvr_ask_t *ask)
 
         r->seq++;
         r->count = 1;
-        r->failed = true;
+        r->effect = KVR_EFFECT_LOST;
+    }
+
+    if (r->state == KVR_REPAIR_NEW
+        && (!turn->ready || !kvr_repair_wants_snapshot(r)))
+    {
+        return kvr_repair_sees(r, KVR_SEES_ENOUGH);
     }
 
     if (!turn->ready || r->after > turn->now_ms) {
@@ -254,15 +261,14 @@ kvr_repair_last(kvr_repair_t *r)
 
     /* the end of the log is known: a snapshot may be a shorter way to it */
 
-    kvr_repair_to(r, KVR_REPAIR_POINTER);
-
-    return KVR_NEXT_AGAIN;
+    return kvr_repair_sees(r, KVR_SEES_NEXT);
 }
 
 
 static kvr_next_t
 kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
 {
+    bool             good;
     kvr_reply_t      entry, body;
     kvr_cursor_t     id;
     kvr_next_t       rc;
@@ -273,19 +279,19 @@ kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
 
     entry = kvr_reply_element(&r->reply, r->entry);
 
-    if (!kvr_repair_entry(&entry, &id, &body)) {
+    good = kvr_repair_entry(&entry, &id, &body);
+
+    if (!good) {
         kvr_tell_refused(r->env->tell, &r->lane->detail, r->id, r->len,
                          "not an entry of a log");
+    }
+
+    if (!good || id.epoch != r->last.epoch || id.seq <= r->seq) {
         r->entry++;
         return KVR_NEXT_AGAIN;
     }
 
-    if (id.epoch != r->last.epoch || id.seq <= r->seq) {
-        r->entry++;
-        return KVR_NEXT_AGAIN;
-    }
-
-    if (r->aside) {
+    if (r->state == KVR_REPAIR_ASIDE) {
         return kvr_repair_entry_aside(r, turn, id.seq, &body);
     }
 
@@ -304,22 +310,17 @@ kvr_repair_page(kvr_repair_t *r, const kvr_turn_t *turn)
 static kvr_next_t
 kvr_repair_page_ends(kvr_repair_t *r)
 {
-    bool  full;
-
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\": page of %zu "
                    "entries is read, up to %llu-%llu", r->id, r->entry,
                    (unsigned long long) r->last.epoch,
                    (unsigned long long) r->seq);
 
-    full = r->entry >= r->count;
-
-    if (r->aside && !full) {
-        return kvr_repair_give_up(r);
+    if (r->entry >= r->count) {
+        return kvr_repair_sees(r, KVR_SEES_NEXT);
     }
 
-    kvr_repair_to(r, full ? KVR_REPAIR_PAGE : KVR_REPAIR_END);
-
-    return KVR_NEXT_AGAIN;
+    return r->state == KVR_REPAIR_ASIDE
+           ? kvr_repair_give_up(r) : kvr_repair_sees(r, KVR_SEES_ENOUGH);
 }
 
 
@@ -328,17 +329,18 @@ kvr_repair_page_ends(kvr_repair_t *r)
 static kvr_next_t
 kvr_repair_hole(kvr_repair_t *r, const kvr_cursor_t *id)
 {
-    kvr_rc_t  rc;
+    kvr_rc_t           rc;
+    kvr_repair_move_t  move;
+
+    move = kvr_repair_decide(r->state, r->way, KVR_SEES_HOLE);
 
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\": its log goes on "
                    "with %llu, %llu is applied%s", r->id,
                    (unsigned long long) id->seq, (unsigned long long) r->seq,
-                   r->given_up ? "" : ", a snapshot is needed");
+                   move.lose ? "" : ", a snapshot is needed");
 
-    if (!r->given_up) {
-        r->late = true;
-        kvr_repair_to(r, KVR_REPAIR_POINTER);
-        return KVR_NEXT_AGAIN;
+    if (!move.lose) {
+        return kvr_repair_sees(r, KVR_SEES_HOLE);
     }
 
     rc = kvr_repair_lose(r->env, r->id, r->len, id->epoch, id->seq - 1);
@@ -347,7 +349,7 @@ kvr_repair_hole(kvr_repair_t *r, const kvr_cursor_t *id)
     }
 
     r->seq = id->seq - 1;
-    r->failed = true;
+    r->effect = KVR_EFFECT_LOST;
 
     return KVR_NEXT_AGAIN;
 }
@@ -357,24 +359,15 @@ static kvr_next_t
 kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
     const kvr_cursor_t *id, const kvr_reply_t *body)
 {
-    kvr_rc_t     rc;
-    const char  *detail;
+    kvr_rc_t               rc;
+    const char            *detail;
+    kvr_ingest_verdict_t   verdict;
 
     detail = NULL;
 
-    switch (kvr_ingest_open(r->env->ingest, r->id, r->len, body->text,
-                            body->len, false, turn->now_ms, &detail))
-    {
-    case KVR_INGEST_APPLY:
-
-        if (detail) {
-            kvr_tell_refused(r->env->tell, &r->lane->detail, r->id, r->len,
-                             detail);
-        }
-
-        r->at = *id;
-        r->bytes = body->len;
-        return KVR_NEXT_APPLY;
+    verdict = kvr_ingest_open(r->env->ingest, r->id, r->len, body->text,
+                              body->len, false, turn->now_ms, &detail);
+    switch (verdict) {
 
     case KVR_INGEST_BUSY:
         return KVR_NEXT_BUSY;
@@ -386,7 +379,7 @@ kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
 
         /* the log's entry before this one was refused */
 
-        r->failed = true;
+        r->effect = KVR_EFFECT_LOST;
 
         if (r->gap != id->seq) {
             rc = kvr_repair_lose(r->env, r->id, r->len, id->epoch,
@@ -400,20 +393,26 @@ kvr_repair_apply(kvr_repair_t *r, const kvr_turn_t *turn,
         }
 
         detail = "no place in the stream";
+        break;
 
-        /* fall through */
+    default: /* KVR_INGEST_APPLY, KVR_INGEST_DROP */
+        break;
+    }
 
-    default: /* KVR_INGEST_DROP */
+    if (detail) {
+        kvr_tell_refused(r->env->tell, &r->lane->detail, r->id, r->len,
+                         detail);
+    }
 
-        if (detail) {
-            kvr_tell_refused(r->env->tell, &r->lane->detail, r->id, r->len,
-                             detail);
-        }
+    r->at = *id;
+    r->bytes = body->len;
 
-        r->seq = id->seq;
-        r->entry++;
+    if (verdict != KVR_INGEST_APPLY) {
+        (void) kvr_repair_applied(r);
         return KVR_NEXT_AGAIN;
     }
+
+    return KVR_NEXT_APPLY;
 }
 
 
@@ -432,9 +431,8 @@ kvr_repair_applied(kvr_repair_t *r)
 static bool
 kvr_repair_entry(const kvr_reply_t *entry, kvr_cursor_t *id, kvr_reply_t *body)
 {
-    uint64_t      n[2];
+    char         *end;
     kvr_reply_t   key, fields;
-    const char   *p;
 
     if (entry->type != KVR_REPLY_ARRAY || entry->len < 2) {
         return false;
@@ -457,70 +455,49 @@ kvr_repair_entry(const kvr_reply_t *entry, kvr_cursor_t *id, kvr_reply_t *body)
 
     /* Redis itself wrote the id: both numbers fit into 64 bits */
 
-    n[0] = n[1] = 0;
+    id->epoch = strtoull(key.text, &end, 10);
+    id->seq = *end == '-' ? strtoull(end + 1, &end, 10) : UINT64_MAX;
 
-    for (p = key.text; *p >= '0' && *p <= '9'; p++) {
-        n[0] = n[0] * 10 + (*p - '0');
-    }
-
-    if (*p == '-') {
-        for (p++; *p >= '0' && *p <= '9'; p++) {
-            n[1] = n[1] * 10 + (*p - '0');
-        }
-    }
-
-    if (*p != '\0' || n[0] > KVR_EPOCH_MAX || n[1] > KVR_SEQ_MAX) {
-        return false;
-    }
-
-    id->epoch = n[0];
-    id->seq = n[1];
-
-    return true;
+    return *end == '\0' && id->epoch <= KVR_EPOCH_MAX
+           && id->seq <= KVR_SEQ_MAX;
 }
 
 
 /* ---- the end ------------------------------------------------------------ */
 
 static kvr_next_t
-kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
+kvr_repair_end(kvr_repair_t *r)
 {
-    kvr_rc_t       rc;
-    kvr_lane_t    *lane;
-    kvr_cursor_t   cursor, *end;
+    kvr_rc_t             rc;
+    kvr_lane_t          *lane;
+    kvr_cursor_t         cursor, *end;
+    kvr_repair_move_t    move;
+    kvr_repair_event_t   event;
 
     lane = r->lane;
-
-    /* the snapshot aside is of no use without the log, which can't be read */
-
-    kvr_snapshot_destroy(r->snapshot);
-    r->snapshot = NULL;
-    r->aside = false;
-
     cursor = kvr_repair_cursor(r);
-
-    rc = KVR_OK;
     end = &cursor;
+    event = KVR_SEES_ENOUGH;
 
     if (kvr_repair_behind(&cursor, &lane->missing)) {
-
-        /* the missing messages are not in the log either: try a snapshot */
-
-        if (!r->given_up) {
-            r->late = true;
-            kvr_repair_to(r, KVR_REPAIR_POINTER);
-            return KVR_NEXT_AGAIN;
-        }
-
         end = &lane->missing;
-        r->broken = true;
+        event = KVR_SEES_HOLE;
     }
 
-    if (r->broken && end->epoch) {
+    move = kvr_repair_decide(r->state, r->way, event);
+
+    if (move.state == KVR_REPAIR_POINTER) {
+        return kvr_repair_sees(r, event);
+    }
+
+    rc = KVR_OK;
+
+    if (move.lose && end->epoch) {
         rc = kvr_repair_lose(r->env, r->id, r->len, end->epoch, end->seq);
 
-    } else if (r->begun && !r->failed && !(lane->wanted && cursor.epoch)) {
-
+    } else if (r->effect == KVR_EFFECT_SYNCING
+               && !(lane->wanted && cursor.epoch))
+    {
         /*
          * a repair that is still wanted may find more messages missing, and
          * makes this call at its own end
@@ -536,24 +513,16 @@ kvr_repair_end(kvr_repair_t *r, const kvr_turn_t *turn)
 
     memset(&lane->missing, 0, sizeof(kvr_cursor_t));
 
-    r->failed = r->failed || r->broken;
-    r->broken = false;
-
-    if (!r->renewed && turn->ready && kvr_repair_wants_snapshot(r)) {
-        r->renewed = true;
-        kvr_repair_to(r, KVR_REPAIR_NEW);
-
-        r->env->tell->count(r->env->tell->data, KVR_COUNT_SNAPSHOTS_ASKED);
-
-        return KVR_NEXT_AGAIN;
+    if (move.lose) {
+        r->effect = KVR_EFFECT_LOST;
     }
 
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\" ends at %llu-%llu%s",
                    r->id, (unsigned long long) cursor.epoch,
                    (unsigned long long) cursor.seq,
-                   r->failed ? ", messages are lost" : "");
+                   r->effect == KVR_EFFECT_LOST ? ", messages are lost" : "");
 
-    return KVR_NEXT_DONE;
+    return kvr_repair_sees(r, event);
 }
 
 
@@ -591,7 +560,9 @@ kvr_repair_answer(kvr_repair_t *r, const kvr_turn_t *turn, kvr_reply_t *reply)
         return;
     }
 
-    if (r->state == KVR_REPAIR_LAST || r->state == KVR_REPAIR_PAGE) {
+    if (r->state == KVR_REPAIR_LAST || r->state == KVR_REPAIR_PAGE
+        || r->state == KVR_REPAIR_ASIDE)
+    {
         kvr_repair_again(r, turn, reply);
 
     } else {
@@ -623,21 +594,12 @@ kvr_repair_unasked(kvr_repair_t *r)
 static bool
 kvr_repair_expected(const kvr_repair_t *r, const kvr_reply_t *reply)
 {
-    switch (r->state) {
+    /* nil: another router has already asked for a new snapshot */
 
-    case KVR_REPAIR_PART:
-        return reply->type == KVR_REPLY_STRING;
-
-    case KVR_REPAIR_NEW:
-
-        /* nil: another router has already asked for a new snapshot */
-
-        return reply->type == KVR_REPLY_STATUS
-               || reply->type == KVR_REPLY_NIL;
-
-    default:
-        return reply->type == KVR_REPLY_ARRAY;
-    }
+    return r->state == KVR_REPAIR_NEW
+           ? reply->type == KVR_REPLY_STATUS || reply->type == KVR_REPLY_NIL
+           : reply->type == (r->state == KVR_REPAIR_PART ? KVR_REPLY_STRING
+                                                         : KVR_REPLY_ARRAY);
 }
 
 
@@ -649,18 +611,19 @@ kvr_repair_expected(const kvr_repair_t *r, const kvr_reply_t *reply)
 static void
 kvr_repair_too_big(kvr_repair_t *r)
 {
+    if ((r->state == KVR_REPAIR_PAGE || r->state == KVR_REPAIR_ASIDE)
+        && r->count > 1)
+    {
+        r->count = r->count >= 16 ? r->count / 8 : 1;
+        return;
+    }
+
     if (r->state == KVR_REPAIR_PAGE) {
-
-        if (r->count > 1) {
-            r->count = r->count >= 16 ? r->count / 8 : 1;
-            return;
-        }
-
         r->count = 0;
     }
 
     if (++r->errors >= KVR_REPAIR_TRIES) {
-        kvr_repair_in_vain(r);
+        r->asked = KVR_ASKED_IN_VAIN;
     }
 }
 
@@ -680,7 +643,7 @@ kvr_repair_again(kvr_repair_t *r, const kvr_turn_t *turn,
     r->asked = KVR_ASKED_NOT;
 
     if (++r->errors >= KVR_REPAIR_TRIES) {
-        kvr_repair_in_vain(r);
+        r->asked = KVR_ASKED_IN_VAIN;
         return;
     }
 
@@ -691,28 +654,4 @@ kvr_repair_again(kvr_repair_t *r, const kvr_turn_t *turn,
 
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\" asks again in %u ms",
                    r->id, delay);
-}
-
-
-/* Redis can't give what the state needs. */
-
-static void
-kvr_repair_in_vain(kvr_repair_t *r)
-{
-    switch (r->state) {
-
-    case KVR_REPAIR_LAST:
-        r->broken = true;
-        kvr_repair_to(r, KVR_REPAIR_POINTER);
-        break;
-
-    case KVR_REPAIR_PAGE:
-        r->broken = true;
-        kvr_repair_to(r, KVR_REPAIR_END);
-        break;
-
-    default:
-        r->asked = KVR_ASKED_IN_VAIN;
-        break;
-    }
 }

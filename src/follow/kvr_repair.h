@@ -18,45 +18,66 @@
  *
  * States.  One that asks waits for the answer, and acts when it is there:
  *
- *     state     asks                  with the answer expected
- *     start     -                     the worker is SYNCING: last; a look for
- *                                     a snapshot alone: pointer
- *     last      XREVRANGE log COUNT 1 where the log ends: pointer
- *     pointer   HMGET kv-snap         a snapshot that is better than the log:
- *                                     load; otherwise without it (see below)
- *     load      -                     views aside are begun: part; of a
- *                                     snapshot without parts: swap
- *     part      GETRANGE of a part    the part is put aside: part; after the
- *                                     last part: swap
- *     swap      -                     the view is the snapshot's: page; the
- *                                     view is beyond the snapshot: page, whose
- *                                     entries go aside, then swap again
- *     page      XRANGE log            the entries are applied: page; when
- *                                     there are no more: end; when entries
- *                                     are missing: pointer
- *     new       SET kv-snap-ask NX    a publisher will write a snapshot: end
- *     end       -                     what is still missing is lost; the view
- *                                     can only be whole by a new snapshot:
- *                                     new; otherwise done
+ *     state    asks                   does
+ *     start    -                      the worker is SYNCING
+ *     last     XREVRANGE log COUNT 1  learns where the log ends
+ *     pointer  HMGET kv-snap          is a snapshot better than the log? (A
+ *                                     look for a snapshot begins here.)
+ *     load     -                      begins views aside
+ *     part     GETRANGE of a part     puts the part aside
+ *     swap     -                      the views aside take the view's place
+ *     aside    XRANGE log             puts entries that the view has aside
+ *     page     XRANGE log             applies entries
+ *     end      -                      the view is whole, or messages are lost
+ *     new      SET kv-snap-ask NX     asks publishers for a snapshot, if the
+ *                                     view can only be whole by one
+ *     done     -                      the repair has ended
  *
- * "Without it": to end when the view is at the log's end or the log can't be
- * read, otherwise to page.
+ * The next state, by what a state sees (kvr_repair_state.h); a pair without a
+ * state can't be:
+ *
+ *              next     enough  hole     loss  gone     vain     useless
+ *                                                                neither
+ *     start    last
+ *     last     pointer                                  pointer
+ *     pointer  load                                              page  end
+ *     load     part     swap                                     page  end
+ *     part     part     swap                   pointer           page  end
+ *     swap     beyond: aside, swapped: page                      page  end
+ *     aside    aside    swap                            end      page  end
+ *     page     page     end     pointer  page           end
+ *     end               new     pointer  new
+ *     new      done     done
+ *
+ * Which ways to a whole view are left decides, too.  At first any is.  Each
+ * row names the way that is left when a state has seen the column:
+ *
+ *               hole      vain   useless,  beyond    swapped
+ *                                neither
+ *     any       snapshot  alone  any       any       any
+ *     snapshot  snapshot  alone  log       snapshot  any
+ *     log       log       none   log       log       any
+ *     alone     alone     alone  none      none      any
+ *     none      none      none   none      none      any
+ *
+ * If the way is log or none, a hole is a loss.  If the way is alone or none,
+ * the log can't be read: page and aside are the end, and the end is a loss.
  *
  * Answers:
  *
  *     state     expected   any other           too big         lost
- *     last      array      asks 3 times, 0.5 s asks 3 times,   asks again
- *                          and more between;   then as left
- *                          then on without
- *                          the log
- *     page      array      as above            asks for fewer, asks again
- *                                              skips the one;
- *                                              3 in a row: as
- *                                              left
- *     pointer   array      logs why, and goes  asks 3 times,   asks again
- *     part      string     on without it       then as left
- *     new       status,                        but logs
- *               nil                            nothing
+ *     last      array      asks 3 times, 0.5 s asks 3 times    asks again
+ *                          and more between
+ *     page,     array      as above            asks for fewer, asks again
+ *     aside                                    page skips the
+ *                                              one; 3 in a row
+ *     pointer   array      logs why            asks 3 times    asks again
+ *     part      string
+ *     new       status,
+ *               nil
+ *
+ * After that, the question was in vain; pointer then has no snapshot, and part
+ * none that is of use.
  *
  * An answer to a state that asks nothing can't be: each question has one
  * answer, and the state does not change between the two.
@@ -80,18 +101,44 @@ typedef enum {
     KVR_REPAIR_LOAD,
     KVR_REPAIR_PART,
     KVR_REPAIR_SWAP,
+    KVR_REPAIR_ASIDE,
     KVR_REPAIR_PAGE,
-    KVR_REPAIR_NEW,
     KVR_REPAIR_END,
+    KVR_REPAIR_NEW,
+    KVR_REPAIR_DONE,
     KVR_REPAIR_STATES
 } kvr_repair_state_t;
+
+
+/* the ways to a whole view that are left */
+typedef enum {
+    KVR_WAY_ANY = 0,                /* the log, or a snapshot */
+    KVR_WAY_SNAPSHOT,               /* a snapshot, and then the log, which
+                                       alone begins too late */
+    KVR_WAY_LOG,                    /* the log, even with holes: no snapshot
+                                       helps */
+    KVR_WAY_ALONE,                  /* a snapshot: the log can't be read */
+    KVR_WAY_NONE,                   /* neither */
+    KVR_WAYS
+} kvr_way_t;
+
+
+/* the effect of the repair on the view */
+typedef enum {
+    KVR_EFFECT_LOOK = 0,            /* nothing: a look for a snapshot */
+    KVR_EFFECT_NONE,
+    KVR_EFFECT_SYNCING,
+    KVR_EFFECT_LOST                 /* messages are lost */
+} kvr_effect_t;
 
 
 /* the question of a state */
 typedef enum {
     KVR_ASKED_NOT = 0,
     KVR_ASKED_WAITS,                /* for the answer */
-    KVR_ASKED_ANSWERED,             /* the answer is in reply */
+    KVR_ASKED_ANSWERED,             /* the answer is in reply, */
+    KVR_ASKED_OPEN,                 /* and a part, or an entry, of it is open
+                                       in snapshot */
     KVR_ASKED_IN_VAIN               /* Redis can't or won't say */
 } kvr_asked_t;
 
@@ -138,6 +185,8 @@ typedef struct {
     size_t                len;
 
     kvr_repair_state_t    state;
+    kvr_way_t             way;
+    kvr_effect_t          effect;
     kvr_asked_t           asked;
     kvr_reply_t           reply;    /* a page, a pointer, or a part */
     uint64_t              after;    /* ms: when to ask again */
@@ -154,20 +203,9 @@ typedef struct {
 
     kvr_snapshot_t       *snapshot; /* being loaded */
     kvr_snapshot_head_t   head;     /* of the pointer */
-    char                  why[KVR_POINTER_WHY]; /* the pointer is refused */
     uint32_t              parts;
     uint32_t              part;     /* the next one */
     uint32_t              looks;    /* at the pointer */
-
-    bool                  begun;    /* the worker is SYNCING */
-    bool                  look;     /* only for a snapshot */
-    bool                  late;     /* the log begins too late */
-    bool                  given_up; /* no snapshot helps */
-    bool                  open;     /* in snapshot: a part, or an entry */
-    bool                  aside;    /* entries go to snapshot */
-    bool                  renewed;  /* a new snapshot was asked for */
-    bool                  failed;   /* messages are lost */
-    bool                  broken;   /* the log can't be read */
 } kvr_repair_t;
 
 

@@ -11,19 +11,6 @@
 
 
 void
-kvr_repair_to(kvr_repair_t *r, kvr_repair_state_t state)
-{
-    kvr_reply_release(&r->reply);
-
-    r->state = state;
-    r->asked = KVR_ASKED_NOT;
-    r->errors = 0;
-    r->after = 0;
-    r->entry = 0;
-}
-
-
-void
 kvr_repair_command(const kvr_repair_t *r, kvr_ask_t *ask)
 {
     size_t  i;
@@ -39,6 +26,7 @@ kvr_repair_command(const kvr_repair_t *r, kvr_ask_t *ask)
         kvr_ask_text(ask, "1");
         return;
 
+    case KVR_REPAIR_ASIDE:
     case KVR_REPAIR_PAGE:
         kvr_ask_begin(ask, "XRANGE");
         kvr_ask_key(ask, KVR_KEY_LOG, r->id, r->len);
@@ -95,14 +83,9 @@ kvr_repair_trouble(kvr_repair_t *r, kvr_trouble_t kind, const char *detail)
 
     r->env->tell->count(r->env->tell->data, KVR_COUNT_SNAPSHOTS_REFUSED);
 
-    if (kind == KVR_TROUBLE_ASK) {
-        kvr_tell(r->env->tell, level, "no snapshot of worker \"%s\" can be "
-                 "asked for: %s", r->id, detail);
-        return;
-    }
-
-    kvr_tell(r->env->tell, level, "snapshot of worker \"%s\" refused: %s",
-             r->id, detail);
+    kvr_tell(r->env->tell, level, kind == KVR_TROUBLE_ASK
+             ? "no snapshot of worker \"%s\" can be asked for: %s"
+             : "snapshot of worker \"%s\" refused: %s", r->id, detail);
 }
 
 
@@ -131,13 +114,15 @@ kvr_repair_syncing(kvr_repair_t *r)
 {
     kvr_rc_t  rc;
 
-    if (r->begun) {
+    if (r->effect >= KVR_EFFECT_SYNCING) {
         return KVR_OK;
     }
 
     rc = kvr_repair_rc(kvr_ingest_repair_begin(r->env->ingest, r->id, r->len));
 
-    r->begun = (rc == KVR_OK);
+    if (rc == KVR_OK) {
+        r->effect = KVR_EFFECT_SYNCING;
+    }
 
     return rc;
 }

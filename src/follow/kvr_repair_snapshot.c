@@ -18,13 +18,13 @@
 #define KVR_REPAIR_LOOKS  4
 
 
-static kvr_rc_t kvr_repair_read_pointer(kvr_repair_t *r, const char **detail);
+static kvr_rc_t kvr_repair_read_pointer(kvr_repair_t *r,
+    char why[KVR_POINTER_WHY]);
 static bool kvr_repair_useful(const kvr_repair_t *r);
 static kvr_next_t kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind,
     const char *detail);
-static kvr_next_t kvr_repair_expired(kvr_repair_t *r);
-static kvr_next_t kvr_repair_slice(kvr_repair_t *r,
-    const kvr_turn_t *turn, kvr_trouble_t kind);
+static kvr_next_t kvr_repair_put(kvr_repair_t *r, const kvr_turn_t *turn,
+    const kvr_reply_t *body);
 
 
 /* ---- the pointer -------------------------------------------------------- */
@@ -32,19 +32,15 @@ static kvr_next_t kvr_repair_slice(kvr_repair_t *r,
 kvr_next_t
 kvr_repair_pointer(kvr_repair_t *r)
 {
-    kvr_rc_t     rc;
-    const char  *detail;
+    char      why[KVR_POINTER_WHY];
+    kvr_rc_t  rc;
 
     r->looks++;
 
-    rc = KVR_DECLINED;
-
-    if (r->asked == KVR_ASKED_ANSWERED) {
-        rc = kvr_repair_read_pointer(r, &detail);
-
-        if (rc == KVR_INVALID) {
-            kvr_repair_trouble(r, KVR_TROUBLE_POINTER, detail);
-        }
+    rc = r->asked == KVR_ASKED_ANSWERED ? kvr_repair_read_pointer(r, why)
+                                        : KVR_DECLINED;
+    if (rc == KVR_INVALID) {
+        kvr_repair_trouble(r, KVR_TROUBLE_POINTER, why);
     }
 
     if (rc != KVR_OK || !kvr_repair_useful(r)) {
@@ -61,16 +57,14 @@ kvr_repair_pointer(kvr_repair_t *r)
                    (unsigned long long) r->head.epoch,
                    (unsigned long long) r->head.seq, r->parts);
 
-    kvr_repair_to(r, KVR_REPAIR_LOAD);
-
-    return KVR_NEXT_AGAIN;
+    return kvr_repair_sees(r, KVR_SEES_NEXT);
 }
 
 
-/* KVR_DECLINED: there is no pointer; KVR_INVALID: *detail says why. */
+/* KVR_DECLINED: there is no pointer; KVR_INVALID: why says it. */
 
 static kvr_rc_t
-kvr_repair_read_pointer(kvr_repair_t *r, const char **detail)
+kvr_repair_read_pointer(kvr_repair_t *r, char why[KVR_POINTER_WHY])
 {
     size_t         i, len[KVR_POINTER_ROUTER];
     kvr_rc_t       rc;
@@ -79,23 +73,16 @@ kvr_repair_read_pointer(kvr_repair_t *r, const char **detail)
     kvr_pointer_t  pointer;
 
     if (r->reply.len != KVR_POINTER_ROUTER) {
-        *detail = "not the fields of a snapshot";
+        strcpy(why, "not the fields of a snapshot");
         return KVR_INVALID;
     }
 
     for (i = 0; i < KVR_POINTER_ROUTER; i++) {
         value = kvr_reply_element(&r->reply, i);
 
-        values[i] = "";
-        len[i] = 0;
-
-        if (value.type == KVR_REPLY_STRING) {
-            values[i] = value.text;
-            len[i] = value.len;
-
-        } else if (value.type == KVR_REPLY_NIL) {
-            values[i] = NULL;
-        }
+        len[i] = value.type == KVR_REPLY_STRING ? value.len : 0;
+        values[i] = value.type == KVR_REPLY_STRING ? value.text
+                    : value.type == KVR_REPLY_NIL ? NULL : "";
     }
 
     /* a pointer without the field has the zone's kind of hashes */
@@ -104,14 +91,11 @@ kvr_repair_read_pointer(kvr_repair_t *r, const char **detail)
                        kvr_params_contract(kvr_router_params(r->env->router));
     pointer.head.hybrid = false;
 
-    rc = kvr_pointer_read(&pointer, values, len, r->why);
+    rc = kvr_pointer_read(&pointer, values, len, why);
 
     if (rc == KVR_OK) {
         r->head = pointer.head;
         r->parts = pointer.parts;
-
-    } else if (rc == KVR_INVALID) {
-        *detail = r->why;
     }
 
     return rc;
@@ -128,10 +112,9 @@ kvr_repair_useful(const kvr_repair_t *r)
 {
     kvr_cursor_t  cursor, head;
 
-    head.epoch = r->head.epoch;
-    head.seq = r->head.seq;
+    head = (kvr_cursor_t) { r->head.epoch, r->head.seq };
 
-    if (head.epoch < r->last.epoch || r->given_up
+    if (head.epoch < r->last.epoch || r->looks > KVR_REPAIR_LOOKS
         || (head.epoch == r->lane->useless.epoch
             && head.seq == r->lane->useless.seq)
         || !kvr_snapshot_usable(r->env->router, r->id, r->len, &r->head))
@@ -141,7 +124,7 @@ kvr_repair_useful(const kvr_repair_t *r)
 
     cursor = kvr_repair_cursor(r);
 
-    return r->late || head.epoch > cursor.epoch
+    return r->way != KVR_WAY_ANY || head.epoch > cursor.epoch
            || kvr_repair_behind(&r->last, &head)
            || kvr_repair_wants_snapshot(r);
 }
@@ -152,10 +135,8 @@ kvr_repair_useful(const kvr_repair_t *r)
 kvr_next_t
 kvr_repair_load(kvr_repair_t *r)
 {
-    kvr_rc_t             rc;
-    const kvr_params_t  *params;
-
-    params = kvr_router_params(r->env->router);
+    kvr_rc_t         rc;
+    kvr_contract_t   zone;
 
     if (r->snapshot == NULL) {
         r->snapshot = kvr_snapshot_create(r->env->router);
@@ -177,14 +158,16 @@ kvr_repair_load(kvr_repair_t *r)
 
     case KVR_OK:
         r->part = 0;
-        kvr_repair_to(r, r->parts ? KVR_REPAIR_PART : KVR_REPAIR_SWAP);
+        r->seq = r->head.seq;
 
-        return KVR_NEXT_AGAIN;
+        return kvr_repair_sees(r, r->parts ? KVR_SEES_NEXT : KVR_SEES_ENOUGH);
 
     case KVR_INVALID:
+        zone = kvr_params_contract(kvr_router_params(r->env->router));
+
         return kvr_repair_useless(r, KVR_TROUBLE_BLOCK_SIZE,
                                   kvr_contract_differs(r->head.contract,
-                                                kvr_params_contract(params)));
+                                                       zone));
 
     case KVR_BUSY:
     case KVR_LOST:
@@ -199,26 +182,30 @@ kvr_repair_load(kvr_repair_t *r)
 kvr_next_t
 kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn)
 {
-    const char       *detail;
-    kvr_next_t        rc;
+    kvr_next_t  rc;
 
-    if (r->asked == KVR_ASKED_IN_VAIN || (!r->open && r->reply.len == 0)) {
-        return kvr_repair_expired(r);
+    if (r->asked == KVR_ASKED_IN_VAIN
+        || (r->reply.len == 0 && r->looks >= KVR_REPAIR_LOOKS))
+    {
+        return kvr_repair_useless(r, KVR_TROUBLE_EXPIRED,
+                                  "a part is not to be had");
     }
 
-    if (!r->open) {
+    /*
+     * a newer snapshot was written meanwhile, or the pointer names parts that
+     * do not exist
+     */
 
-        if (kvr_snapshot_open(r->snapshot, r->reply.text, r->reply.len,
-                              &detail)
-            != KVR_OK)
-        {
-            return kvr_repair_useless(r, KVR_TROUBLE_PART, detail);
-        }
+    if (r->reply.len == 0) {
 
-        r->open = true;
+        kvr_tell_debug(r->env->tell, "repair of worker \"%s\": part %u is "
+                       "gone, looking for a newer snapshot", r->id,
+                       r->part + 1);
+
+        return kvr_repair_sees(r, KVR_SEES_GONE);
     }
 
-    rc = kvr_repair_slice(r, turn, KVR_TROUBLE_PART);
+    rc = kvr_repair_put(r, turn, &r->reply);
     if (rc != KVR_NEXT_DONE) {
         return rc;
     }
@@ -228,18 +215,37 @@ kvr_repair_part(kvr_repair_t *r, const kvr_turn_t *turn)
     kvr_tell_debug(r->env->tell, "repair of worker \"%s\": part %u of %u is "
                    "aside", r->id, r->part, r->parts);
 
-    kvr_repair_to(r, r->part < r->parts ? KVR_REPAIR_PART : KVR_REPAIR_SWAP);
-
+    (void) kvr_repair_sees(r, r->part < r->parts ? KVR_SEES_NEXT
+                                                 : KVR_SEES_ENOUGH);
     return KVR_NEXT_YIELD;
 }
 
 
-/* Applies a slice of the open data; KVR_NEXT_DONE: all of it is applied. */
+/* Puts a slice of a part or entry aside; KVR_NEXT_DONE: all of it is. */
 
 static kvr_next_t
-kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
+kvr_repair_put(kvr_repair_t *r, const kvr_turn_t *turn,
+    const kvr_reply_t *body)
 {
-    kvr_rc_t  rc;
+    kvr_rc_t        rc;
+    const char     *detail;
+    kvr_trouble_t   kind;
+
+    kind = r->state == KVR_REPAIR_PART ? KVR_TROUBLE_PART : KVR_TROUBLE_LOG;
+
+    if (r->asked != KVR_ASKED_OPEN) {
+        rc = kvr_snapshot_open(r->snapshot, body->text, body->len, &detail);
+
+        if (rc == KVR_DONE && r->state == KVR_REPAIR_ASIDE) {
+            return KVR_NEXT_DONE;
+        }
+
+        if (rc != KVR_OK) {
+            return kvr_repair_useless(r, kind, detail ? detail : "no part");
+        }
+
+        r->asked = KVR_ASKED_OPEN;
+    }
 
     rc = kvr_snapshot_step(r->snapshot, turn->blocks);
 
@@ -249,7 +255,7 @@ kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
         return KVR_NEXT_YIELD;
 
     case KVR_DONE:
-        r->open = false;
+        r->asked = KVR_ASKED_ANSWERED;
         return KVR_NEXT_DONE;
 
     case KVR_BUSY:
@@ -265,30 +271,6 @@ kvr_repair_slice(kvr_repair_t *r, const kvr_turn_t *turn, kvr_trouble_t kind)
 }
 
 
-/*
- * A part is missing: a newer snapshot was written meanwhile, or the pointer
- * names parts that do not exist.
- */
-
-static kvr_next_t
-kvr_repair_expired(kvr_repair_t *r)
-{
-    if (r->asked == KVR_ASKED_IN_VAIN || r->looks >= KVR_REPAIR_LOOKS) {
-        return kvr_repair_useless(r, KVR_TROUBLE_EXPIRED,
-                                  "a part is not to be had");
-    }
-
-    kvr_tell_debug(r->env->tell, "repair of worker \"%s\": part %u is gone, "
-                   "looking for a newer snapshot", r->id, r->part + 1);
-
-    (void) kvr_snapshot_abort(r->snapshot);
-
-    kvr_repair_to(r, KVR_REPAIR_POINTER);
-
-    return KVR_NEXT_AGAIN;
-}
-
-
 kvr_next_t
 kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
 {
@@ -301,48 +283,27 @@ kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
         return kvr_repair_stopped(rc);
     }
 
-    if (rc != KVR_OK && (!behind || r->aside || r->broken)) {
+    /* entries aside help once */
+
+    if (rc != KVR_OK && (!behind || r->seq > r->head.seq)) {
         return kvr_repair_give_up(r);
     }
 
     /* behind the snapshot, read the log to its end */
 
-    r->last.epoch = r->head.epoch;
-    r->last.seq = UINT64_MAX;
+    r->last = (kvr_cursor_t) { r->head.epoch, UINT64_MAX };
 
     if (rc != KVR_OK) {
 
         kvr_tell_debug(r->env->tell, "repair of worker \"%s\": its view is "
                        "beyond %llu-%llu, the log's entries go aside, too",
                        r->id, (unsigned long long) r->head.epoch,
-                       (unsigned long long) r->head.seq);
+                       (unsigned long long) r->seq);
 
-        /*
-         * the current view has the messages behind the snapshot, the new view
-         * has not: apply them again, to the view aside
-         */
-
-        r->aside = true;
-        r->seq = r->head.seq;
-
-        kvr_repair_to(r, KVR_REPAIR_PAGE);
-
-        return KVR_NEXT_AGAIN;
+        return kvr_repair_sees(r, KVR_SEES_BEYOND);
     }
 
-    if (!r->aside) {
-        r->seq = r->head.seq;
-    }
-
-    r->aside = false;
-    r->failed = false;
-    r->late = false;
-
-    kvr_repair_to(r, r->broken ? KVR_REPAIR_END : KVR_REPAIR_PAGE);
-    r->broken = false;
-
-    kvr_snapshot_destroy(r->snapshot);
-    r->snapshot = NULL;
+    r->effect = KVR_EFFECT_SYNCING;
 
     r->env->tell->count(r->env->tell->data, KVR_COUNT_SNAPSHOTS_LOADED);
 
@@ -352,7 +313,7 @@ kvr_repair_swap(kvr_repair_t *r, const kvr_turn_t *turn)
              (unsigned long long) r->head.seq, r->id, r->parts,
              r->head.complete ? "" : ", incomplete");
 
-    return KVR_NEXT_AGAIN;
+    return kvr_repair_sees(r, KVR_SEES_SWAPPED);
 }
 
 
@@ -360,27 +321,12 @@ kvr_next_t
 kvr_repair_entry_aside(kvr_repair_t *r, const kvr_turn_t *turn, uint64_t seq,
     const kvr_reply_t *body)
 {
-    kvr_rc_t          krc;
-    const char       *detail;
-    kvr_cursor_t      cursor;
-    kvr_next_t        rc;
+    kvr_next_t    rc;
+    kvr_cursor_t  cursor;
 
-    if (!r->open) {
-
-        krc = kvr_snapshot_open(r->snapshot, body->text, body->len, &detail);
-
-        if (krc != KVR_OK && krc != KVR_DONE) {
-            return kvr_repair_useless(r, KVR_TROUBLE_LOG, detail);
-        }
-
-        r->open = (krc == KVR_OK);
-    }
-
-    if (r->open) {
-        rc = kvr_repair_slice(r, turn, KVR_TROUBLE_LOG);
-        if (rc != KVR_NEXT_DONE) {
-            return rc;
-        }
+    rc = kvr_repair_put(r, turn, body);
+    if (rc != KVR_NEXT_DONE) {
+        return rc;
     }
 
     r->seq = seq;
@@ -389,7 +335,7 @@ kvr_repair_entry_aside(kvr_repair_t *r, const kvr_turn_t *turn, uint64_t seq,
     cursor = kvr_repair_cursor(r);
 
     if (r->seq >= cursor.seq) {
-        kvr_repair_to(r, KVR_REPAIR_SWAP);
+        (void) kvr_repair_sees(r, KVR_SEES_ENOUGH);
     }
 
     return KVR_NEXT_YIELD;
@@ -405,8 +351,7 @@ kvr_repair_useless(kvr_repair_t *r, kvr_trouble_t kind, const char *detail)
 
     /* do not load this snapshot again */
 
-    r->lane->useless.epoch = r->head.epoch;
-    r->lane->useless.seq = r->head.seq;
+    r->lane->useless = (kvr_cursor_t) { r->head.epoch, r->head.seq };
 
     return kvr_repair_give_up(r);
 }
@@ -417,29 +362,24 @@ kvr_repair_give_up(kvr_repair_t *r)
 {
     kvr_cursor_t  cursor;
 
-    kvr_snapshot_destroy(r->snapshot);
-    r->snapshot = NULL;
-
-    r->open = false;
-    r->aside = false;
-    r->given_up = r->late || r->looks >= KVR_REPAIR_LOOKS;
-
     cursor = kvr_repair_cursor(r);
 
-    if (r->broken || !kvr_repair_behind(&cursor, &r->last)) {
-        kvr_repair_to(r, KVR_REPAIR_END);
-        return KVR_NEXT_AGAIN;
+    if (!kvr_repair_behind(&cursor, &r->last)) {
+        return kvr_repair_sees(r, KVR_SEES_NEITHER);
     }
 
     /* if the epoch is new, its log is read from the first message on */
 
     r->seq = (cursor.epoch == r->last.epoch) ? cursor.seq : 0;
-    kvr_repair_to(r, KVR_REPAIR_PAGE);
 
-    kvr_tell_debug(r->env->tell, "repair of worker \"%s\": its log is read "
-                   "from behind %llu-%llu", r->id,
-                   (unsigned long long) r->last.epoch,
-                   (unsigned long long) r->seq);
+    (void) kvr_repair_sees(r, KVR_SEES_USELESS);
+
+    if (r->state == KVR_REPAIR_PAGE) {
+        kvr_tell_debug(r->env->tell, "repair of worker \"%s\": its log is "
+                       "read from behind %llu-%llu", r->id,
+                       (unsigned long long) r->last.epoch,
+                       (unsigned long long) r->seq);
+    }
 
     return KVR_NEXT_AGAIN;
 }

@@ -12,6 +12,44 @@
 #include "kvr_repair.h"
 
 
+/* ---- kvr_repair_move.c -------------------------------------------------- */
+
+/* the events of a state; the columns of the table in kvr_repair.h */
+typedef enum {
+    KVR_SEES_NEXT = 0,              /* done, and more is to come */
+    KVR_SEES_ENOUGH,                /* nothing more is to come */
+    KVR_SEES_LOSS,                  /* messages are missing, and no snapshot
+                                       helps */
+    KVR_SEES_GONE,                  /* a part expired */
+    KVR_SEES_HOLE,                  /* messages are missing */
+    KVR_SEES_VAIN,                  /* Redis can't or won't say */
+    KVR_SEES_USELESS,               /* no snapshot helps; the log goes on from
+                                       the view, */
+    KVR_SEES_NEITHER,               /* or it does not */
+    KVR_SEES_BEYOND,                /* the view is beyond the snapshot */
+    KVR_SEES_SWAPPED,               /* the view is the snapshot's */
+    KVR_SEES_EVENTS
+} kvr_repair_event_t;
+
+
+typedef struct {
+    kvr_repair_state_t    state;
+    kvr_way_t             way;
+    bool                  lose;     /* first: what is missing is lost */
+} kvr_repair_move_t;
+
+
+/*
+ * The next state; a function of its arguments alone.  A pair that can't be
+ * leads to the end, where the view is DEGRADED.
+ */
+kvr_repair_move_t kvr_repair_decide(kvr_repair_state_t state, kvr_way_t way,
+    kvr_repair_event_t event);
+
+/* Decides, and goes there, where nothing is asked yet: KVR_NEXT_AGAIN. */
+kvr_next_t kvr_repair_sees(kvr_repair_t *r, kvr_repair_event_t event);
+
+
 /* ---- kvr_repair_ask.c --------------------------------------------------- */
 
 /* errors with snapshots: each is logged once for each kind and worker */
@@ -25,9 +63,6 @@ typedef enum {
     KVR_TROUBLE_ASK
 } kvr_trouble_t;
 
-
-/* Goes to a state, of which nothing is asked yet. */
-void kvr_repair_to(kvr_repair_t *r, kvr_repair_state_t state);
 
 /* The command of the state. */
 void kvr_repair_command(const kvr_repair_t *r, kvr_ask_t *ask);

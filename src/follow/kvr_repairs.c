@@ -5,6 +5,7 @@
 
 
 #include "kvr_repairs.h"
+#include "kvr_repair_state.h"
 
 #include <stdlib.h>
 
@@ -23,7 +24,6 @@ static void kvr_repairs_done(kvr_repairs_t *s, kvr_repair_t *r,
     const kvr_turn_t *turn);
 static void kvr_repairs_look_later(kvr_repairs_t *s, kvr_repair_t *r,
     const kvr_turn_t *turn);
-static bool kvr_repairs_wants_snapshot(const kvr_repairs_t *s, uint32_t lane);
 
 
 kvr_rc_t
@@ -135,7 +135,7 @@ kvr_repairs_tick(kvr_repairs_t *s, uint64_t shards, uint64_t now_ms)
 
         if (!lane->wanted && !lane->active && lane->again <= now_ms
             && shards >> kvr_router_worker_shard(k, s->looked) & 1
-            && kvr_repairs_wants_snapshot(s, s->looked))
+            && kvr_fleet_wants_snapshot(kvr_router_worker(k, s->looked)))
         {
             kvr_repairs_want(s, lane);
             lane->look = true;
@@ -218,7 +218,7 @@ kvr_repairs_start(kvr_repairs_t *s, kvr_repair_t *r)
         lane->active = true;
         s->nactive++;
 
-        if (!r->look) {
+        if (r->effect != KVR_EFFECT_LOOK) {
             s->env.tell->count(s->env.tell->data, KVR_COUNT_REPAIRS_STARTED);
         }
 
@@ -234,17 +234,15 @@ kvr_repairs_done(kvr_repairs_t *s, kvr_repair_t *r, const kvr_turn_t *turn)
 {
     kvr_repairs_look_later(s, r, turn);
 
-    if (r->look && !r->begun) {
-        /*
-         * a look that found nothing to repair is not counted: looks are
-         * frequent
-         */
+    /*
+     * a look that found nothing to repair is not counted: looks are frequent
+     */
 
-    } else if (r->failed) {
+    if (r->effect == KVR_EFFECT_LOST) {
         s->env.tell->count(s->env.tell->data, KVR_COUNT_REPAIRS_FAILED);
         s->unrepaired++;
 
-    } else {
+    } else if (r->effect != KVR_EFFECT_LOOK) {
         s->env.tell->count(s->env.tell->data, KVR_COUNT_REPAIRS_DONE);
         s->repaired++;
     }
@@ -278,15 +276,14 @@ kvr_repairs_look_later(kvr_repairs_t *s, kvr_repair_t *r,
 
     lane = r->lane;
 
-    if (!kvr_repairs_wants_snapshot(s, r->number)) {
+    if (!kvr_repair_wants_snapshot(r)) {
         lane->again = 0;
         lane->delay = 0;
         return;
     }
 
-    delay = lane->delay * 2;
-    delay = delay > KVR_REPAIRS_LOOK_MIN ? delay : KVR_REPAIRS_LOOK_MIN;
-    delay = delay < KVR_REPAIRS_LOOK_MAX ? delay : KVR_REPAIRS_LOOK_MAX;
+    delay = kvr_max(lane->delay * 2, KVR_REPAIRS_LOOK_MIN);
+    delay = kvr_min(delay, KVR_REPAIRS_LOOK_MAX);
 
     lane->delay = delay;
 
@@ -298,11 +295,4 @@ kvr_repairs_look_later(kvr_repairs_t *s, kvr_repair_t *r,
 
     kvr_tell_debug(s->env.tell, "worker \"%s\" needs a snapshot, looking "
                    "again in %u ms", r->id, delay);
-}
-
-
-static bool
-kvr_repairs_wants_snapshot(const kvr_repairs_t *s, uint32_t lane)
-{
-    return kvr_fleet_wants_snapshot(kvr_router_worker(s->env.router, lane));
 }

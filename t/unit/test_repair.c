@@ -10,7 +10,7 @@
 #include "answers.h"
 #include "pack.h"
 #include "zone.h"
-#include "follow/kvr_repair.h"
+#include "follow/kvr_repair_state.h"
 
 
 #define SIZE      (16u << 20)
@@ -44,6 +44,7 @@ static kvr_repair_env_t  env;
 static kvr_lane_t        lane;
 static kvr_repair_t      repair;
 static const world_t    *world;
+static bool              incomplete;    /* its snapshot */
 static wrong_t           wrong;
 static uint32_t          questions;
 static char              asked[4096];   /* the commands' names */
@@ -174,8 +175,9 @@ redis(const kvr_ask_t *ask)
             return answer("[~ ~ ~ ~ ~ ~ ~ ~]");
         }
 
-        sprintf(text, "['1' '7' '%llu' '1' '%u' '4' ~ ~]",
-                (unsigned long long) world->snapshot, world->parts);
+        sprintf(text, "['1' '7' '%llu' '%d' '%u' '4' ~ ~]",
+                (unsigned long long) world->snapshot, !incomplete,
+                world->parts);
         return answer(text);
     }
 
@@ -347,7 +349,7 @@ outcome(kvr_next_t rc)
              kvr_confidence_name(w->stream.confidence),
              (unsigned long long) w->stream.epoch,
              (unsigned long long) w->stream.seq, held,
-             repair.failed ? ", lost" : "",
+             repair.effect == KVR_EFFECT_LOST ? ", lost" : "",
              rc == KVR_NEXT_DONE ? "" : rc == KVR_NEXT_LOST
              ? ", lease lost" : ", no end");
 
@@ -516,6 +518,146 @@ test_answers(void)
 }
 
 
+/* ---- moves -------------------------------------------------------------- */
+
+#define WAYS     "any snapshot log alone none"
+#define STATES   "start last pointer load part swap aside page end new done"
+#define EVENTS   "next enough loss gone hole vain useless neither beyond "    \
+                 "swapped"
+
+/*
+ * The moves of each state for each event, with each way: "state way", with "!"
+ * if messages are lost first.  A pair that is not here can't be.
+ */
+
+typedef struct {
+    const char  *state;
+    const char  *event;
+    const char  *moves[KVR_WAYS];
+} move_t;
+
+#define NO_LOG    "end alone", "end none"
+#define NO_HELP   { "page any", "page log", "page log", "end none", "end none" }
+#define NEITHER   { "end any", "end log", "end log", "end none", "end none" }
+#define GOES(to)  { to " any", to " snapshot", to " log", to " alone",        \
+                    to " none" }
+
+static const move_t  moves[] = {
+    { "start", "next", GOES("last") },
+    { "last", "next", GOES("pointer") },
+    { "last", "vain", { "pointer alone", "pointer alone", "pointer none",
+                        "pointer alone", "pointer none" } },
+    { "pointer", "next", GOES("load") },
+    { "load", "next", GOES("part") },
+    { "load", "enough", GOES("swap") },
+    { "part", "next", GOES("part") },
+    { "part", "enough", GOES("swap") },
+    { "part", "gone", GOES("pointer") },
+    { "swap", "beyond", { "aside any", "aside snapshot", "aside log",
+                          "end none", "end none" } },
+    { "swap", "swapped", { "page any", "page any", "page any", "end any",
+                           "end any" } },
+    { "aside", "next", { "aside any", "aside snapshot", "aside log", NO_LOG } },
+    { "aside", "enough", GOES("swap") },
+    { "aside", "vain", { "end alone", "end alone", "end none", NO_LOG } },
+    { "page", "next", { "page any", "page snapshot", "page log", NO_LOG } },
+    { "page", "enough", GOES("end") },
+    { "page", "vain", { "end alone", "end alone", "end none", NO_LOG } },
+    { "page", "hole", { "pointer snapshot", "pointer snapshot", "!page log",
+                        "pointer alone", "!end none" } },
+    { "page", "loss", { "!page any", "!page snapshot", "!page log",
+                        "!end alone", "!end none" } },
+    { "end", "enough", { "new any", "new snapshot", "new log", "!new alone",
+                         "!new none" } },
+    { "end", "hole", { "pointer snapshot", "pointer snapshot", "!new log",
+                       "pointer alone", "!new none" } },
+    { "end", "loss", GOES("!new") },
+    { "new", "next", GOES("done") },
+    { "new", "enough", GOES("done") },
+
+    { "pointer", "useless", NO_HELP }, { "pointer", "neither", NEITHER },
+    { "load", "useless", NO_HELP }, { "load", "neither", NEITHER },
+    { "part", "useless", NO_HELP }, { "part", "neither", NEITHER },
+    { "swap", "useless", NO_HELP }, { "swap", "neither", NEITHER },
+    { "aside", "useless", NO_HELP }, { "aside", "neither", NEITHER }
+};
+
+
+/* The n-th word of a list. */
+
+static const char *
+word(const char *list, uint32_t n)
+{
+    size_t  len;
+
+    static char  words[4][16];
+    static int   turn;
+
+    for ( /* void */ ; n; n--) {
+        list = strchr(list, ' ') + 1;
+    }
+
+    len = strcspn(list, " ");
+    turn = (turn + 1) % 4;
+    memcpy(words[turn], list, len);
+    words[turn][len] = '\0';
+
+    return words[turn];
+}
+
+
+/* What a move must be: a pair that can't be leads to a safe end. */
+
+static const char *
+expected(const char *state, const char *event, kvr_way_t way)
+{
+    size_t  i;
+
+    for (i = 0; i < sizeof(moves) / sizeof(moves[0]); i++) {
+
+        if (strcmp(moves[i].state, state) == 0
+            && strcmp(moves[i].event, event) == 0)
+        {
+            return moves[i].moves[way];
+        }
+    }
+
+    return strcmp(state, "end") == 0 || strcmp(state, "new") == 0
+           || strcmp(state, "done") == 0 ? "done none" : "end none";
+}
+
+
+static void
+test_moves(void)
+{
+    char                got[64];
+    uint32_t            s, e, w;
+    const char         *state, *event, *want;
+    kvr_repair_move_t   move;
+
+    for (s = 0; s < KVR_REPAIR_STATES; s++) {
+        for (e = 0; e < KVR_SEES_EVENTS; e++) {
+            for (w = 0; w < KVR_WAYS; w++) {
+                state = word(STATES, s);
+                event = word(EVENTS, e);
+                want = expected(state, event, w);
+
+                move = kvr_repair_decide(s, w, e);
+
+                snprintf(got, sizeof(got), "%s%s %s", move.lose ? "!" : "",
+                         word(STATES, move.state), word(WAYS, move.way));
+
+                if (!ok(strcmp(got, want) == 0, "%s, %s, with %s: %s", state,
+                        event, word(WAYS, w), want))
+                {
+                    note("%s", got);
+                }
+            }
+        }
+    }
+}
+
+
 /* ---- ways --------------------------------------------------------------- */
 
 typedef struct {
@@ -589,6 +731,30 @@ test_ways(void)
 
         close_world();
     }
+}
+
+
+/* A snapshot that can be loaded again and again is not. */
+
+static void
+test_incomplete(void)
+{
+    static const world_t  behind = { 4, 9, 9, 9, 6, 1, false };
+
+    incomplete = true;
+    open_world(&behind);
+
+    if (!ok(strcmp(outcome(steps(0)), "DEGRADED 7-9 of 7, lost") == 0
+            && strcmp(asked, "XREVRANGE HMGET XRANGE HMGET GETRANGE XRANGE "
+                      "HMGET GETRANGE XRANGE HMGET GETRANGE XRANGE HMGET "
+                      "XRANGE SET") == 0,
+            "an incomplete snapshot, behind what is missing: loaded 3 times"))
+    {
+        note("asked %s", asked);
+    }
+
+    close_world();
+    incomplete = false;
 }
 
 
@@ -724,7 +890,9 @@ main(void)
     make_messages();
 
     test_answers();
+    test_moves();
     test_ways();
+    test_incomplete();
     test_refused();
     test_aside();
     test_lease();
