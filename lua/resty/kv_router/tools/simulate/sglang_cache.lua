@@ -3,7 +3,7 @@
 -- SGLang's prefix cache, in pages of one block: a radix tree whose leaves are
 -- evicted, the least recently used one first.
 --
---     node    name -> { parent, children, refs, used }
+--     held    name -> { parent, children, refs, used }
 --
 -- A running request locks the nodes of its prompt.  A block that is computed
 -- twice is kept once: the copy is given back at once.
@@ -13,6 +13,7 @@
 
 
 local new_heap = require "resty.kv_router.tools.simulate.heap".new
+local vllm_cache = require "resty.kv_router.tools.simulate.vllm_cache"
 
 
 local _M = {}
@@ -31,7 +32,7 @@ function _M.new(capacity, on_stored, on_removed)
         idle = 0,                -- nodes that no request locks
         on_stored = on_stored,
         on_removed = on_removed,
-        nodes = {},
+        held = {},
         clock = 0,               -- counts uses
         leaves = new_heap(before),   -- name, and use when it came
     }, mt)
@@ -49,7 +50,7 @@ end
 
 -- Evicts the oldest leaf that no request locks.  False: there is none.
 local function evict(self)
-    local nodes = self.nodes
+    local nodes = self.held
 
     while self.leaves.n > 0 do
         local leaf = self.leaves:pop()
@@ -79,17 +80,7 @@ end
 
 -- ---- the cache --------------------------------------------------------------
 
-function _M:match(request, limit)
-    local nodes, names = self.nodes, request.names
-
-    for i = 0, limit - 1 do
-        if not nodes[names[i]] then
-            return i
-        end
-    end
-
-    return limit
-end
+_M.match = vllm_cache.match
 
 
 local function lock(self, node)
@@ -106,7 +97,7 @@ function _M:acquire(request, k)
     self.clock = self.clock + 1
 
     for i = 0, k - 1 do
-        lock(self, self.nodes[request.names[i]])
+        lock(self, self.held[request.names[i]])
     end
 
     request.nblocks, request.cached = k, k
@@ -136,7 +127,7 @@ end
 
 
 function _M:commit(request, n)
-    local nodes, names = self.nodes, request.names
+    local nodes, names = self.held, request.names
     local from = request.cached
 
     self.clock = self.clock + 1
@@ -175,7 +166,7 @@ end
 
 
 function _M:release(request)
-    local nodes, names = self.nodes, request.names
+    local nodes, names = self.held, request.names
 
     self.clock = self.clock + 1
     self.free = self.free + request.nblocks - request.cached
