@@ -143,7 +143,7 @@ ngx_http_kv_router_model_load(ngx_conf_t *cf, ngx_http_kv_router_zone_t *zone,
     n = ngx_http_kv_router_model_known(known, NGX_HTTP_KV_ROUTER_MODELS_MAX);
 
     if (kvr_model_load(&model->model, (char *) model->dir.data, engine, known,
-                       n, why, sizeof(why))
+                       n, why)
         != KVR_OK)
     {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

@@ -12,9 +12,8 @@
 static kvr_model_t *kvr_model_known(const char *dir, const char *engine,
     kvr_model_t *const *known, size_t n);
 static kvr_rc_t kvr_model_fill(kvr_model_t *m, const char *dir,
-    kvr_model_json_t *j, char *why, size_t size);
-static kvr_rc_t kvr_model_plain(kvr_model_t *m, const char *dir, char *why,
-    size_t size);
+    kvr_model_json_t *j, char *why);
+static kvr_rc_t kvr_model_plain(kvr_model_t *m, const char *dir, char *why);
 static kvr_rc_t kvr_model_digest_all(kvr_model_t *m);
 static void kvr_model_build(kvr_model_t *m, const kvr_model_json_t *j);
 static kvr_model_file_t *kvr_model_file(const kvr_model_t *m,
@@ -32,7 +31,7 @@ static const char *const  kvr_model_plain_names[] = {
 
 kvr_rc_t
 kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
-    kvr_model_t *const *known, size_t n, char *why, size_t size)
+    kvr_model_t *const *known, size_t n, char *why)
 {
     char             *router;
     size_t            i;
@@ -40,7 +39,7 @@ kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
     kvr_model_t      *m;
     kvr_model_json_t  j;
 
-    if (kvr_model_dir(dir, why, size) != KVR_OK) {
+    if (kvr_model_dir(dir, why) != KVR_OK) {
         return KVR_INVALID;
     }
 
@@ -56,8 +55,7 @@ kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
     m = calloc(1, sizeof(kvr_model_t));
 
     if (m == NULL) {
-        (void) snprintf(why, size, "there is no memory");
-        return KVR_INVALID;
+        return kvr_model_why(why, "there is no memory");
     }
 
     m->users = 1;
@@ -71,19 +69,19 @@ kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
     router = NULL;
 
     rc = kvr_model_read(m, &m->files[0], dir, "router.json",
-                        KVR_MODEL_ROUTER_MAX, why, size);
+                        KVR_MODEL_ROUTER_MAX, why);
 
     if (rc == KVR_OK) {
         m->nfiles = 1;
         router = m->files[0].data;
         rc = kvr_model_json_scan(&j, "router.json", router, m->files[0].len,
-                                 why, size);
+                                 why);
         if (rc == KVR_OK) {
-            rc = kvr_model_fill(m, dir, &j, why, size);
+            rc = kvr_model_fill(m, dir, &j, why);
         }
 
     } else if (rc == KVR_DECLINED) {
-        rc = kvr_model_plain(m, dir, why, size);
+        rc = kvr_model_plain(m, dir, why);
     }
 
     if (rc == KVR_OK) {
@@ -156,17 +154,15 @@ kvr_model_known(const char *dir, const char *engine,
 
 
 static kvr_rc_t
-kvr_model_fill(kvr_model_t *m, const char *dir, kvr_model_json_t *j, char *why,
-    size_t size)
+kvr_model_fill(kvr_model_t *m, const char *dir, kvr_model_json_t *j, char *why)
 {
-    if (kvr_model_router(m, dir, j, why, size) != KVR_OK) {
+    if (kvr_model_router(m, dir, j, why) != KVR_OK) {
         return KVR_INVALID;
     }
 
     if (m->engine[0] == '\0') {
-        (void) snprintf(why, size, "\"router.json\" names no engine; say "
-                        "\"engine=\"");
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"router.json\" names no engine; say "
+                             "\"engine=\"");
     }
 
     kvr_model_coded(m, j);
@@ -178,7 +174,7 @@ kvr_model_fill(kvr_model_t *m, const char *dir, kvr_model_json_t *j, char *why,
 /* The files of a directory of Hugging Face. */
 
 static kvr_rc_t
-kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
+kvr_model_plain(kvr_model_t *m, const char *dir, char *why)
 {
     size_t             i;
     kvr_rc_t           rc;
@@ -186,10 +182,9 @@ kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
     kvr_model_json_t   j;
 
     if (m->engine[0] == '\0') {
-        (void) snprintf(why, size, "it has no \"router.json\", which "
-                        "kv-model-dump writes; for a directory of Hugging "
-                        "Face say \"engine=\"");
-        return KVR_INVALID;
+        return kvr_model_why(why, "it has no \"router.json\", which "
+                             "kv-model-dump writes; for a directory of "
+                             "Hugging Face say \"engine=\"");
     }
 
     for (i = 0; i < sizeof(kvr_model_plain_names) / sizeof(char *); i++) {
@@ -198,7 +193,7 @@ kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
                             i == 0 ? KVR_MODEL_TOKENIZER_MAX
                             : strstr(kvr_model_plain_names[i], "onfig")
                               ? KVR_MODEL_ROUTER_MAX : KVR_MODEL_TEMPLATE_MAX,
-                            why, size);
+                            why);
 
         if (rc == KVR_INVALID) {
             return rc;
@@ -208,23 +203,21 @@ kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
             (void) kvr_model_keep(m, &file);
 
         } else if (i == 0) {
-            (void) snprintf(why, size, "it has neither \"router.json\" nor "
-                            "\"tokenizer.json\"; run kv-model-dump, or name "
-                            "the directory of a model");
-            return KVR_INVALID;
+            return kvr_model_why(why, "it has neither \"router.json\" nor "
+                                 "\"tokenizer.json\"; run kv-model-dump, or "
+                                 "name the directory of a model");
         }
     }
 
     /* engines prefer mistral_common where its file is */
 
     rc = kvr_model_read(m, &file, dir, "tekken.json", KVR_MODEL_TOKENIZER_MAX,
-                        why, size);
+                        why);
 
     if (rc == KVR_OK) {
         kvr_model_file_free(&file);
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "engines encode models with a \"tekken.json\" by "
-                        "Python code, mistral_common");
+        (void) kvr_model_why(m->refused, "engines encode models with a "
+                             "\"tekken.json\" by Python code, mistral_common");
     }
 
     if (rc == KVR_INVALID) {
@@ -238,7 +231,7 @@ kvr_model_plain(kvr_model_t *m, const char *dir, char *why, size_t size)
     }
 
     rc = kvr_model_json_scan(&j, "config.json", config->data, config->len,
-                             why, size);
+                             why);
     if (rc == KVR_OK) {
         kvr_model_coded(m, &j);
         kvr_model_json_free(&j);
@@ -284,9 +277,8 @@ kvr_model_build(kvr_model_t *m, const kvr_model_json_t *j)
                                                            : KVR_UNICODE_14,
                                           why, sizeof(why));
         if (m->tokenizer == NULL) {
-            (void) snprintf(m->refused, sizeof(m->refused),
-                            "\"tokenizer.json\": %.*s", KVR_MODEL_WHY - 32,
-                            why);
+            (void) kvr_model_why(m->refused, "\"tokenizer.json\": %.*s",
+                                 KVR_MODEL_WHY - 32, why);
 
         } else if (j) {
             kvr_model_compare(m, j);

@@ -40,7 +40,8 @@
 #define KVR_MODEL_TEMPLATE_MAX   (1u << 20)     /* of any other file */
 #define KVR_MODEL_ROUTER_MAX     (16u << 20)    /* of router.json */
 #define KVR_MODEL_FILES          16             /* of a directory */
-#define KVR_MODEL_WHY            512            /* bytes of a sentence */
+#define KVR_MODEL_WHY            512            /* bytes of a sentence, of
+                                                   each "why" */
 
 
 typedef struct kvr_model_s  kvr_model_t;
@@ -55,7 +56,7 @@ typedef struct kvr_model_s  kvr_model_t;
  * cause, the values, and the remedy.
  */
 kvr_rc_t kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
-    kvr_model_t *const *known, size_t n, char *why, size_t size);
+    kvr_model_t *const *known, size_t n, char *why);
 
 /* Frees a model that nobody else uses. */
 void kvr_model_put(kvr_model_t *m);

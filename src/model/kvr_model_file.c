@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/evp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -20,9 +21,9 @@
 
 
 static kvr_rc_t kvr_model_file_take(kvr_model_file_t *file, int fd,
-    size_t bound, char *why, size_t size);
+    size_t bound, char *why);
 static kvr_rc_t kvr_model_file_look(kvr_model_stamp_t *stamp, int fd,
-    size_t bound, char *why, size_t size);
+    size_t bound, char *why);
 static void kvr_model_stamp(kvr_model_stamp_t *stamp, const struct stat *st);
 static bool kvr_model_stamp_equal(const kvr_model_stamp_t *a,
     const kvr_model_stamp_t *b);
@@ -30,7 +31,7 @@ static bool kvr_model_stamp_equal(const kvr_model_stamp_t *a,
 
 kvr_rc_t
 kvr_model_file_read(kvr_model_file_t *file, const char *dir, const char *name,
-    size_t bound, char *why, size_t size)
+    size_t bound, char *why)
 {
     int       fd;
     char      path[PATH_MAX];
@@ -42,9 +43,8 @@ kvr_model_file_read(kvr_model_file_t *file, const char *dir, const char *name,
     if (snprintf(path, sizeof(path), "%s/%s", dir, name)
         >= (int) sizeof(path))
     {
-        (void) snprintf(why, size, "the path of \"%s\" is too long, it must "
-                        "have less than %d bytes", name, PATH_MAX);
-        return KVR_INVALID;
+        return kvr_model_why(why, "the path of \"%s\" is too long, it must "
+                             "have less than %d bytes", name, PATH_MAX);
     }
 
     /* a FIFO would wait for a writer */
@@ -57,12 +57,11 @@ kvr_model_file_read(kvr_model_file_t *file, const char *dir, const char *name,
             return KVR_DECLINED;
         }
 
-        (void) snprintf(why, size, "\"%s\" can't be opened: %s; nginx must be "
-                        "able to read it", name, strerror(errno));
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" can't be opened: %s; nginx must be "
+                             "able to read it", name, strerror(errno));
     }
 
-    rc = kvr_model_file_take(file, fd, bound, why, size);
+    rc = kvr_model_file_take(file, fd, bound, why);
 
     (void) close(fd);
 
@@ -75,14 +74,13 @@ kvr_model_file_read(kvr_model_file_t *file, const char *dir, const char *name,
 
 
 static kvr_rc_t
-kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why,
-    size_t size)
+kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why)
 {
     size_t             n;
     ssize_t            got;
     kvr_model_stamp_t  after;
 
-    if (kvr_model_file_look(&file->stamp, fd, bound, why, size) != KVR_OK) {
+    if (kvr_model_file_look(&file->stamp, fd, bound, why) != KVR_OK) {
         return KVR_INVALID;
     }
 
@@ -90,9 +88,8 @@ kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why,
     file->data = malloc(n + 1);
 
     if (file->data == NULL) {
-        (void) snprintf(why, size, "\"%s\" has %zu bytes, and there is no "
-                        "memory for them", file->stamp.name, n);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" has %zu bytes, and there is no "
+                             "memory for them", file->stamp.name, n);
     }
 
     while (file->len < n) {
@@ -103,10 +100,9 @@ kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why,
         }
 
         if (got <= 0) {
-            (void) snprintf(why, size, "\"%s\" can't be read: %s",
-                            file->stamp.name,
-                            got ? strerror(errno) : "it became shorter");
-            return KVR_INVALID;
+            return kvr_model_why(why, "\"%s\" can't be read: %s",
+                                 file->stamp.name,
+                                 got ? strerror(errno) : "it became shorter");
         }
 
         file->len += got;
@@ -115,21 +111,19 @@ kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why,
     file->data[n] = '\0';
     after = file->stamp;
 
-    if (kvr_model_file_look(&after, fd, bound, why, size) != KVR_OK) {
+    if (kvr_model_file_look(&after, fd, bound, why) != KVR_OK) {
         return KVR_INVALID;
     }
 
     if (!kvr_model_stamp_equal(&after, &file->stamp)) {
-        (void) snprintf(why, size, "\"%s\" was changed while it was read; "
-                        "start again when kv-model-dump has ended",
-                        file->stamp.name);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" was changed while it was read; "
+                             "start again when kv-model-dump has ended",
+                             file->stamp.name);
     }
 
     if (kvr_model_sha256(file->data, file->len, file->sha256) != KVR_OK) {
-        (void) snprintf(why, size, "the SHA-256 of \"%s\" can't be computed",
-                        file->stamp.name);
-        return KVR_INVALID;
+        return kvr_model_why(why, "the SHA-256 of \"%s\" can't be computed",
+                             file->stamp.name);
     }
 
     return KVR_OK;
@@ -137,34 +131,29 @@ kvr_model_file_take(kvr_model_file_t *file, int fd, size_t bound, char *why,
 
 
 static kvr_rc_t
-kvr_model_file_look(kvr_model_stamp_t *stamp, int fd, size_t bound, char *why,
-    size_t size)
+kvr_model_file_look(kvr_model_stamp_t *stamp, int fd, size_t bound, char *why)
 {
     struct stat  st;
 
     if (fstat(fd, &st) == -1) {
-        (void) snprintf(why, size, "\"%s\" can't be looked at: %s",
-                        stamp->name, strerror(errno));
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" can't be looked at: %s", stamp->name,
+                             strerror(errno));
     }
 
     if (!S_ISREG(st.st_mode)) {
-        (void) snprintf(why, size, "\"%s\" is no regular file", stamp->name);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" is no regular file", stamp->name);
     }
 
     if (st.st_mode & S_IWOTH) {
-        (void) snprintf(why, size, "\"%s\" can be written by everybody "
-                        "(mode %04o); say chmod o-w", stamp->name,
-                        (unsigned) st.st_mode & 07777);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" can be written by everybody (mode "
+                             "%04o); say chmod o-w", stamp->name,
+                             (unsigned) st.st_mode & 07777);
     }
 
     if ((uint64_t) st.st_size > bound) {
-        (void) snprintf(why, size, "\"%s\" has %llu bytes, it must have %zu "
-                        "at most", stamp->name,
-                        (unsigned long long) st.st_size, bound);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"%s\" has %llu bytes, it must have %zu at "
+                             "most", stamp->name,
+                             (unsigned long long) st.st_size, bound);
     }
 
     kvr_model_stamp(stamp, &st);
@@ -244,29 +233,39 @@ kvr_model_file_free(kvr_model_file_t *file)
 
 
 kvr_rc_t
-kvr_model_dir(const char *dir, char *why, size_t size)
+kvr_model_dir(const char *dir, char *why)
 {
     struct stat  st;
 
     if (stat(dir, &st) == -1) {
-        (void) snprintf(why, size, "the directory can't be looked at: %s; "
-                        "kv-model-dump makes it", strerror(errno));
-        return KVR_INVALID;
+        return kvr_model_why(why, "the directory can't be looked at: %s; "
+                             "kv-model-dump makes it", strerror(errno));
     }
 
     if (!S_ISDIR(st.st_mode)) {
-        (void) snprintf(why, size, "it is no directory");
-        return KVR_INVALID;
+        return kvr_model_why(why, "it is no directory");
     }
 
     if (st.st_mode & S_IWOTH) {
-        (void) snprintf(why, size, "the directory can be written by everybody "
-                        "(mode %04o); say chmod o-w",
-                        (unsigned) st.st_mode & 07777);
-        return KVR_INVALID;
+        return kvr_model_why(why, "the directory can be written by everybody "
+                             "(mode %04o); say chmod o-w",
+                             (unsigned) st.st_mode & 07777);
     }
 
     return KVR_OK;
+}
+
+
+kvr_rc_t
+kvr_model_why(char *why, const char *format, ...)
+{
+    va_list  args;
+
+    va_start(args, format);
+    (void) vsnprintf(why, KVR_MODEL_WHY, format, args);
+    va_end(args);
+
+    return KVR_INVALID;
 }
 
 

@@ -12,7 +12,7 @@
 #define KVR_MODEL_FILE_H_INCLUDED
 
 
-#include "../kvr.h"
+#include "kvr_model.h"
 
 
 #define KVR_MODEL_NAME       127        /* bytes, folders included */
@@ -53,7 +53,7 @@ typedef struct {
  * sentence with the cause and the remedy.
  */
 kvr_rc_t kvr_model_file_read(kvr_model_file_t *file, const char *dir,
-    const char *name, size_t bound, char *why, size_t size);
+    const char *name, size_t bound, char *why);
 
 void kvr_model_file_free(kvr_model_file_t *file);
 
@@ -61,7 +61,10 @@ void kvr_model_file_free(kvr_model_file_t *file);
 bool kvr_model_file_same(const kvr_model_stamp_t *stamp, const char *dir);
 
 /* Is the directory there, and not writable by everybody?  As …_read(). */
-kvr_rc_t kvr_model_dir(const char *dir, char *why, size_t size);
+kvr_rc_t kvr_model_dir(const char *dir, char *why);
+
+/* Makes a sentence, as printf() has it; answers KVR_INVALID. */
+kvr_rc_t kvr_model_why(char *why, const char *format, ...);
 
 /* SHA-256 of a text, as hexadecimal digits. */
 kvr_rc_t kvr_model_sha256(const void *data, size_t len,

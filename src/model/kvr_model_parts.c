@@ -13,17 +13,16 @@
 
 kvr_rc_t
 kvr_model_read(kvr_model_t *m, kvr_model_file_t *file, const char *dir,
-    const char *name, size_t bound, char *why, size_t size)
+    const char *name, size_t bound, char *why)
 {
     kvr_rc_t  rc;
 
     if (m->nstamps == KVR_MODEL_FILES) {
-        (void) snprintf(why, size, "it has more than %d files",
-                        KVR_MODEL_FILES);
-        return KVR_INVALID;
+        return kvr_model_why(why, "it has more than %d files",
+                             KVR_MODEL_FILES);
     }
 
-    rc = kvr_model_file_read(file, dir, name, bound, why, size);
+    rc = kvr_model_file_read(file, dir, name, bound, why);
 
     if (rc != KVR_INVALID) {
         m->stamps[m->nstamps++] = file->stamp;
@@ -48,7 +47,7 @@ kvr_model_keep(kvr_model_t *m, const kvr_model_file_t *file)
 
 kvr_rc_t
 kvr_model_json_scan(kvr_model_json_t *j, const char *name, const char *text,
-    size_t len, char *why, size_t size)
+    size_t len, char *why)
 {
     uint32_t  cap;
 
@@ -61,9 +60,7 @@ kvr_model_json_scan(kvr_model_json_t *j, const char *name, const char *text,
 
     if (j->entries == NULL || j->ids == NULL) {
         kvr_model_json_free(j);
-        (void) snprintf(why, size, "there is no memory to read \"%s\"", name);
-
-        return KVR_INVALID;
+        return kvr_model_why(why, "there is no memory to read \"%s\"", name);
     }
 
     kvr_tape_init(&j->tape, j->entries, cap, j->ids, cap);
@@ -71,10 +68,11 @@ kvr_model_json_scan(kvr_model_json_t *j, const char *name, const char *text,
     if (kvr_tape_scan(&j->tape, text, len) != KVR_OK
         || kvr_tape_kind(&j->tape, KVR_TAPE_ROOT) != KVR_TAPE_OBJECT)
     {
-        (void) snprintf(why, size, "\"%s\" is no JSON object: %s at byte %zu; "
-                        "it may be incomplete: run kv-model-dump again", name,
-                        j->tape.error ? j->tape.error : "another value",
-                        j->tape.error ? j->tape.error_at : 0);
+        (void) kvr_model_why(why, "\"%s\" is no JSON object: %s at byte %zu; "
+                             "it may be incomplete: run kv-model-dump again",
+                             name,
+                             j->tape.error ? j->tape.error : "another value",
+                             j->tape.error ? j->tape.error_at : 0);
         kvr_model_json_free(j);
 
         return KVR_INVALID;

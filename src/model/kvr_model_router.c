@@ -16,16 +16,17 @@
 
 
 static kvr_rc_t kvr_model_router_file(kvr_model_t *m, const char *dir,
-    kvr_model_json_t *j, uint32_t key, char *why, size_t size);
+    kvr_model_json_t *j, uint32_t key, char *why);
 static bool kvr_model_router_name(const char *name);
 static kvr_rc_t kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j,
-    char *why, size_t size);
+    char *why);
 static kvr_rc_t kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j,
-    char *why, size_t size);
+    char *why);
 static bool kvr_model_router_large(const kvr_tape_t *tape, uint32_t key);
-static bool kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
-    kvr_encoder_t *encoder, const char *member, uint32_t flags);
-static bool kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
+static kvr_rc_t kvr_model_compare_all(kvr_model_t *m,
+    const kvr_model_json_t *j, kvr_encoder_t *encoder, const char *member,
+    uint32_t flags);
+static kvr_rc_t kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
     kvr_encoder_t *encoder, uint32_t pair, uint32_t flags, char *text,
     const char *where);
 
@@ -52,7 +53,7 @@ static const struct {
 
 kvr_rc_t
 kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
-    char *why, size_t size)
+    char *why)
 {
     char      engine[KVR_MODEL_ENGINE];
     uint32_t  files, key;
@@ -62,10 +63,9 @@ kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
                       kvr_tape_get(&j->tape, KVR_TAPE_ROOT, "format"), &n)
         || n != KVR_MODEL_FORMAT)
     {
-        (void) snprintf(why, size, "\"router.json\" is of another format than "
-                        "%d; run this version's kv-model-dump",
-                        KVR_MODEL_FORMAT);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"router.json\" is of another format than "
+                             "%d; run this version's kv-model-dump",
+                             KVR_MODEL_FORMAT);
     }
 
     if (!kvr_model_json_text(j, KVR_TAPE_ROOT, "engine", engine,
@@ -78,10 +78,10 @@ kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
         memcpy(m->engine, engine, sizeof(engine));
 
     } else if (strcmp(m->engine, engine) != 0) {
-        (void) snprintf(why, size, "\"engine=%s\" is given, and the directory "
-                        "was made for \"%s\"; leave \"engine\" out, or run "
-                        "kv-model-dump in that engine", m->engine, engine);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"engine=%s\" is given, and the directory "
+                             "was made for \"%s\"; leave \"engine\" out, or "
+                             "run kv-model-dump in that engine", m->engine,
+                             engine);
     }
 
     files = kvr_tape_get(&j->tape, KVR_TAPE_ROOT, "files");
@@ -89,10 +89,9 @@ kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
     if (kvr_tape_kind(&j->tape, files) != KVR_TAPE_OBJECT
         || kvr_tape_get(&j->tape, files, "tokenizer.json") == 0)
     {
-        (void) snprintf(why, size, "\"router.json\" names no "
-                        "\"tokenizer.json\" in \"files\"; run kv-model-dump "
-                        "again");
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"router.json\" names no "
+                             "\"tokenizer.json\" in \"files\"; run "
+                             "kv-model-dump again");
     }
 
     if (kvr_tape_u64(&j->tape,
@@ -109,12 +108,12 @@ kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
          key;
          key = kvr_tape_next(&j->tape, files, key))
     {
-        if (kvr_model_router_file(m, dir, j, key, why, size) != KVR_OK) {
+        if (kvr_model_router_file(m, dir, j, key, why) != KVR_OK) {
             return KVR_INVALID;
         }
     }
 
-    return kvr_model_router_keep(m, j, why, size);
+    return kvr_model_router_keep(m, j, why);
 }
 
 
@@ -122,7 +121,7 @@ kvr_model_router(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
 
 static kvr_rc_t
 kvr_model_router_file(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
-    uint32_t key, char *why, size_t size)
+    uint32_t key, char *why)
 {
     char              name[KVR_MODEL_NAME + 1], sha256[KVR_MODEL_SHA256];
     size_t            n;
@@ -137,20 +136,19 @@ kvr_model_router_file(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
     if (n > KVR_MODEL_NAME || !kvr_model_router_name(name)
         || !kvr_model_json_text(j, key + 1, "sha256", sha256, sizeof(sha256)))
     {
-        (void) snprintf(why, size, "\"router.json\" has a file in \"files\" "
-                        "with a name or a SHA-256 that can't be taken; run "
-                        "kv-model-dump again");
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"router.json\" has a file in \"files\" "
+                             "with a name or a SHA-256 that can't be taken; "
+                             "run kv-model-dump again");
     }
 
     rc = kvr_model_read(m, &file, dir, name,
                         strcmp(name, "tokenizer.json") == 0
                         ? KVR_MODEL_TOKENIZER_MAX : KVR_MODEL_TEMPLATE_MAX,
-                        why, size);
+                        why);
 
     if (rc == KVR_DECLINED) {
-        (void) snprintf(why, size, "\"%s\" is missing, and \"router.json\" "
-                        "names it; run kv-model-dump again", name);
+        (void) kvr_model_why(why, "\"%s\" is missing, and \"router.json\" "
+                             "names it; run kv-model-dump again", name);
     }
 
     if (rc != KVR_OK) {
@@ -158,18 +156,18 @@ kvr_model_router_file(kvr_model_t *m, const char *dir, kvr_model_json_t *j,
     }
 
     if (strcmp(file.sha256, sha256) != 0) {
-        (void) snprintf(why, size, "\"%s\" has the SHA-256 %.12s..., and "
-                        "\"router.json\" says %.12s...: the file was changed "
-                        "or is incomplete; run kv-model-dump again", name,
-                        file.sha256, sha256);
+        (void) kvr_model_why(why, "\"%s\" has the SHA-256 %.12s..., and "
+                             "\"router.json\" says %.12s...: the file was "
+                             "changed or is incomplete; run kv-model-dump "
+                             "again", name, file.sha256, sha256);
         kvr_model_file_free(&file);
 
         return KVR_INVALID;
     }
 
     if (kvr_model_keep(m, &file) == NULL) {
-        (void) snprintf(why, size, "\"router.json\" names more than %d files",
-                        KVR_MODEL_FILES);
+        (void) kvr_model_why(why, "\"router.json\" names more than %d files",
+                             KVR_MODEL_FILES);
         kvr_model_file_free(&file);
 
         return KVR_INVALID;
@@ -201,15 +199,14 @@ kvr_model_router_name(const char *name)
  */
 
 static kvr_rc_t
-kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why,
-    size_t size)
+kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why)
 {
     size_t            len;
     uint32_t          key;
     kvr_json_text_t   text, name;
     kvr_model_file_t  file, *router;
 
-    if (kvr_model_router_chats(m, j, why, size) != KVR_OK) {
+    if (kvr_model_router_chats(m, j, why) != KVR_OK) {
         return KVR_INVALID;
     }
 
@@ -221,8 +218,7 @@ kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why,
     file.data = malloc(router->len + 2);
 
     if (file.data == NULL) {
-        (void) snprintf(why, size, "there is no memory for \"router.json\"");
-        return KVR_INVALID;
+        return kvr_model_why(why, "there is no memory for \"router.json\"");
     }
 
     len = 0;
@@ -268,8 +264,7 @@ kvr_model_router_keep(kvr_model_t *m, kvr_model_json_t *j, char *why,
 /* The conversations, a line each. */
 
 static kvr_rc_t
-kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j, char *why,
-    size_t size)
+kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j, char *why)
 {
     size_t            i;
     uint32_t          v, chat;
@@ -291,9 +286,8 @@ kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j, char *why,
     file.data = malloc(text.len + 1);
 
     if (file.data == NULL) {
-        (void) snprintf(why, size, "there is no memory for the conversations "
-                        "of \"router.json\"");
-        return KVR_INVALID;
+        return kvr_model_why(why, "there is no memory for the conversations "
+                             "of \"router.json\"");
     }
 
     for (chat = kvr_tape_first(&j->tape, v);
@@ -313,9 +307,8 @@ kvr_model_router_chats(kvr_model_t *m, kvr_model_json_t *j, char *why,
 
     if (kvr_model_keep(m, &file) == NULL) {
         free(file.data);
-        (void) snprintf(why, size, "\"router.json\" names more than %d files",
-                        KVR_MODEL_FILES - 2);
-        return KVR_INVALID;
+        return kvr_model_why(why, "\"router.json\" names more than %d files",
+                             KVR_MODEL_FILES - 2);
     }
 
     return KVR_OK;
@@ -349,9 +342,9 @@ kvr_model_coded(kvr_model_t *m, const kvr_model_json_t *j)
     for (i = 0; i < sizeof(kvr_model_types) / sizeof(kvr_model_types[0]); i++)
     {
         if (strcmp(type, kvr_model_types[i].type) == 0) {
-            (void) snprintf(m->refused, sizeof(m->refused),
-                            "engines encode models of the type \"%s\" by "
-                            "Python code, %s", type, kvr_model_types[i].code);
+            (void) kvr_model_why(m->refused, "engines encode models of the "
+                                 "type \"%s\" by Python code, %s", type,
+                                 kvr_model_types[i].code);
             return;
         }
     }
@@ -368,12 +361,12 @@ kvr_model_compare(kvr_model_t *m, const kvr_model_json_t *j)
     encoder = kvr_encoder_new(m->tokenizer, NULL, NULL);
 
     if (encoder == NULL) {
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "there is no memory to compare strings");
+        (void) kvr_model_why(m->refused, "there is no memory to compare "
+                             "strings");
         return;
     }
 
-    if (kvr_model_compare_all(m, j, encoder, "strings", 0)) {
+    if (kvr_model_compare_all(m, j, encoder, "strings", 0) == KVR_OK) {
         (void) kvr_model_compare_all(m, j, encoder, "special",
                                      KVR_ENCODER_ADD_SPECIAL);
     }
@@ -382,11 +375,11 @@ kvr_model_compare(kvr_model_t *m, const kvr_model_json_t *j)
 }
 
 
-static bool
+static kvr_rc_t
 kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
     kvr_encoder_t *encoder, const char *member, uint32_t flags)
 {
-    bool               ok;
+    kvr_rc_t           rc;
     char              *text, where[64];
     uint32_t           list, pair, i;
     const kvr_tape_t  *tape;
@@ -399,31 +392,30 @@ kvr_model_compare_all(kvr_model_t *m, const kvr_model_json_t *j,
     text = malloc(tape->text_len + 1);
 
     if (text == NULL) {
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "there is no memory to compare strings");
-        return false;
+        return kvr_model_why(m->refused, "there is no memory to compare "
+                             "strings");
     }
 
-    ok = true;
+    rc = KVR_OK;
     i = 0;
 
     for (pair = kvr_tape_first(tape, list);
-         pair && ok;
+         pair && rc == KVR_OK;
          pair = kvr_tape_next(tape, list, pair))
     {
         (void) snprintf(where, sizeof(where), "text %u of \"%s\"", ++i,
                         member);
 
-        ok = kvr_model_compare_one(m, tape, encoder, pair, flags, text, where);
+        rc = kvr_model_compare_one(m, tape, encoder, pair, flags, text, where);
     }
 
     free(text);
 
-    return ok;
+    return rc;
 }
 
 
-static bool
+static kvr_rc_t
 kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
     kvr_encoder_t *encoder, uint32_t pair, uint32_t flags, char *text,
     const char *where)
@@ -442,10 +434,8 @@ kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
             && (kvr_tape_kind(tape, ids) != KVR_TAPE_ARRAY
                 || tape->entries[ids].len)))
     {
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "%s in \"router.json\" is no text with token ids",
-                        where);
-        return false;
+        return kvr_model_why(m->refused, "%s in \"router.json\" is no text "
+                             "with token ids", where);
     }
 
     s = kvr_tape_text(tape, string);
@@ -458,10 +448,8 @@ kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
     }
 
     if (rc != KVR_ENCODER_DONE) {
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "%s in \"router.json\" is not tokenized: %s", where,
-                        kvr_encoder_error(rc));
-        return false;
+        return kvr_model_why(m->refused, "%s in \"router.json\" is not "
+                             "tokenized: %s", where, kvr_encoder_error(rc));
     }
 
     got = kvr_encoder_ids(encoder, &n);
@@ -475,14 +463,13 @@ kvr_model_compare_one(kvr_model_t *m, const kvr_tape_t *tape,
     }
 
     if (i < n || i < tape->entries[ids].len) {
-        (void) snprintf(m->refused, sizeof(m->refused),
-                        "%s in \"router.json\" has other token ids here than "
-                        "in the engine: %zu instead of %u, the first of them "
-                        "at %zu", where, n, tape->entries[ids].len, i);
-        return false;
+        return kvr_model_why(m->refused, "%s in \"router.json\" has other "
+                             "token ids here than in the engine: %zu instead "
+                             "of %u, the first of them at %zu", where, n,
+                             tape->entries[ids].len, i);
     }
 
     m->strings++;
 
-    return true;
+    return KVR_OK;
 }

@@ -48,7 +48,7 @@ typedef struct {
  * Scans a text, which must stay.  KVR_INVALID: *why says where it is no JSON.
  */
 kvr_rc_t kvr_model_json_scan(kvr_model_json_t *j, const char *name,
-    const char *text, size_t len, char *why, size_t size);
+    const char *text, size_t len, char *why);
 void kvr_model_json_free(kvr_model_json_t *j);
 
 /*
@@ -63,7 +63,7 @@ bool kvr_model_json_text(const kvr_model_json_t *j, uint32_t object,
  * is m->files[0].  KVR_INVALID: *why is a sentence.
  */
 kvr_rc_t kvr_model_router(kvr_model_t *m, const char *dir,
-    kvr_model_json_t *j, char *why, size_t size);
+    kvr_model_json_t *j, char *why);
 
 /* Refuses a model which engines encode by Python code of their own. */
 void kvr_model_coded(kvr_model_t *m, const kvr_model_json_t *j);
@@ -80,7 +80,7 @@ kvr_model_file_t *kvr_model_keep(kvr_model_t *m,
  * kvr_model_file_read().
  */
 kvr_rc_t kvr_model_read(kvr_model_t *m, kvr_model_file_t *file,
-    const char *dir, const char *name, size_t bound, char *why, size_t size);
+    const char *dir, const char *name, size_t bound, char *why);
 
 
 #endif /* KVR_MODEL_STATE_H_INCLUDED */

@@ -88,7 +88,7 @@ load(const char *engine)
 
     why[0] = '\0';
 
-    return kvr_model_load(&m, dir, engine, NULL, 0, why, sizeof(why)) == KVR_OK
+    return kvr_model_load(&m, dir, engine, NULL, 0, why) == KVR_OK
            ? m : NULL;
 }
 
@@ -127,7 +127,7 @@ directories(void)
 {
     kvr_model_t  *m;
 
-    ok(kvr_model_load(&m, "/nowhere", NULL, NULL, 0, why, sizeof(why))
+    ok(kvr_model_load(&m, "/nowhere", NULL, NULL, 0, why)
        == KVR_INVALID && strstr(why, "No such"), "a directory must be there");
 
     refuses("neither \"router.json\" nor", "an empty directory is no model");
@@ -303,13 +303,13 @@ taken_over(void)
     first = load(NULL);
     second = NULL;
 
-    (void) kvr_model_load(&second, dir, NULL, &first, 1, why, sizeof(why));
+    (void) kvr_model_load(&second, dir, NULL, &first, 1, why);
     ok(second == first && kvr_model_users(first) == 2,
        "files that were read again, and are the same, are the same model");
 
     put_text("router.json", router(", \"more\": 1"));
     third = NULL;
-    (void) kvr_model_load(&third, dir, NULL, &first, 1, why, sizeof(why));
+    (void) kvr_model_load(&third, dir, NULL, &first, 1, why);
     ok(third && third != first
        && strcmp(kvr_model_digest(third), kvr_model_digest(first)) != 0,
        "another router.json is another model");

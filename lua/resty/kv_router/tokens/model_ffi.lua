@@ -27,7 +27,7 @@ typedef struct kvr_tokenizer_s  kvr_tokenizer_t;
 typedef struct kvr_encoder_s  kvr_encoder_t;
 
 int kvr_model_load(kvr_model_t **out, const char *dir, const char *engine,
-    kvr_model_t *const *known, size_t n, char *why, size_t size);
+    kvr_model_t *const *known, size_t n, char *why);
 void kvr_model_put(kvr_model_t *m);
 const kvr_tokenizer_t *kvr_model_tokenizer(const kvr_model_t *m);
 const char *kvr_model_refused(const kvr_model_t *m);
@@ -72,7 +72,7 @@ local _M = {}
 
 local OK = 0
 local BUSY = -3
-local WHY_LEN = 512
+local WHY_LEN = 512             -- KVR_MODEL_WHY
 
 -- kvr_encoder_rc_t
 _M.DONE, _M.AGAIN = 0, 1
@@ -106,7 +106,7 @@ function _M.load(dir, engine)
     local out = ffi_new("kvr_model_t *[1]")
     local why = ffi_new("char[?]", WHY_LEN)
 
-    if C.kvr_model_load(out, dir, engine, nil, 0, why, WHY_LEN) ~= OK then
+    if C.kvr_model_load(out, dir, engine, nil, 0, why) ~= OK then
         return nil, ffi_string(why)
     end
 
