@@ -53,10 +53,9 @@ kvr_relay_http_close(kvr_relay_http_t *http)
 }
 
 
-uint32_t
-kvr_relay_http_poll(kvr_relay_http_t *http, zmq_pollitem_t *items)
+void
+kvr_relay_http_poll(kvr_relay_http_t *http, kvr_relay_loop_t *loop)
 {
-    return 0;
 }
 
 

@@ -54,11 +54,10 @@ kvr_relay_engine_poll(kvr_relay_t *r, kvr_relay_loop_t *loop)
     uint32_t  i;
 
     for (i = 0; i < r->nsources; i++) {
-        loop->n += kvr_relay_zmq_poll(&r->sources[i], &loop->items[loop->n]);
+        kvr_relay_zmq_poll(&r->sources[i], loop);
     }
 
-    loop->n += kvr_relay_http_poll(&r->trtllm.http,
-                                   &loop->items[loop->n]);
+    kvr_relay_http_poll(&r->trtllm.http, loop);
 }
 
 

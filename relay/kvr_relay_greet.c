@@ -25,18 +25,18 @@ static void kvr_relay_greet_greeted(kvr_relay_t *r, void *data,
 void
 kvr_relay_greet(kvr_relay_t *r)
 {
+    bool                    user;
     char                    text[KVR_RELAY_KEY];
     const kvr_redis_url_t  *url;
 
     url = &r->redis.where;
 
-    if (url->password[0] != '\0' && url->user[0] != '\0') {
-        kvr_relay_redis_args(r, kvr_relay_greet_authed, NULL, "AUTH",
-                             url->user, url->password, NULL);
+    user = url->user[0] != '\0';
 
-    } else if (url->password[0] != '\0') {
+    if (url->password[0] != '\0') {
         kvr_relay_redis_args(r, kvr_relay_greet_authed, NULL, "AUTH",
-                             url->password, NULL);
+                             user ? url->user : url->password,
+                             user ? url->password : NULL, NULL);
     }
 
     if (r->redis.asking) {

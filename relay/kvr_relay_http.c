@@ -67,40 +67,32 @@ kvr_relay_http_close(kvr_relay_http_t *http)
 }
 
 
-uint32_t
-kvr_relay_http_poll(kvr_relay_http_t *http, zmq_pollitem_t *items)
+void
+kvr_relay_http_poll(kvr_relay_http_t *http, kvr_relay_loop_t *loop)
 {
-    int       fd, max;
-    short     events;
-    fd_set    in, out, error;
-    uint32_t  n;
+    int     fd, max;
+    short   events;
+    fd_set  in, out, error;
 
     if (!http->running) {
-        return 0;
+        return;
     }
 
     FD_ZERO(&in);
     FD_ZERO(&out);
     FD_ZERO(&error);
     max = -1;
-    n = 0;
 
     (void) curl_multi_fdset(http->multi, &in, &out, &error, &max);
 
-    for (fd = 0; fd <= max && n < KVR_RELAY_HTTP_FDS; fd++) {
+    for (fd = 0; fd <= max; fd++) {
         events = (short) ((FD_ISSET(fd, &in) ? ZMQ_POLLIN : 0)
                           | (FD_ISSET(fd, &out) ? ZMQ_POLLOUT : 0));
 
         if (events) {
-            items[n].socket = NULL;
-            items[n].fd = fd;
-            items[n].events = events;
-            items[n].revents = 0;
-            n++;
+            (void) kvr_relay_loop_add(loop, NULL, fd, events);
         }
     }
-
-    return n;
 }
 
 

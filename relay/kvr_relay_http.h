@@ -9,9 +9,9 @@
 #define KVR_RELAY_HTTP_H_INCLUDED
 
 
+#include "kvr_relay_loop.h"
+
 #include <curl/curl.h>
-#include <stdbool.h>
-#include <zmq.h>
 
 
 #define KVR_RELAY_HTTP_FDS  8
@@ -47,11 +47,8 @@ typedef struct {
 bool kvr_relay_http_open(kvr_relay_http_t *http, const char *url, size_t max);
 void kvr_relay_http_close(kvr_relay_http_t *http);
 
-/*
- * Fills in what the loop polls, at most KVR_RELAY_HTTP_FDS items, and returns
- * their number.
- */
-uint32_t kvr_relay_http_poll(kvr_relay_http_t *http, zmq_pollitem_t *items);
+/* Adds the sockets to what is polled; there is room for KVR_RELAY_HTTP_FDS. */
+void kvr_relay_http_poll(kvr_relay_http_t *http, kvr_relay_loop_t *loop);
 
 /* Sends a GET, or a POST of "{}".  No request may run. */
 void kvr_relay_http_ask(kvr_relay_http_t *http, bool get);

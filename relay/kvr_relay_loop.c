@@ -39,16 +39,17 @@ kvr_relay_loop_begin(kvr_relay_loop_t *loop)
 
 
 uint32_t
-kvr_relay_loop_fd(kvr_relay_loop_t *loop, int fd, short events)
+kvr_relay_loop_add(kvr_relay_loop_t *loop, void *socket, int fd,
+    short events)
 {
     zmq_pollitem_t  *item;
 
-    if (fd < 0 || loop->n == loop->size) {
+    if ((socket == NULL && fd < 0) || loop->n == loop->size) {
         return loop->size;
     }
 
     item = &loop->items[loop->n];
-    item->socket = NULL;
+    item->socket = socket;
     item->fd = fd;
     item->events = events;
     item->revents = 0;

@@ -42,18 +42,17 @@ void kvr_relay_loop_free(kvr_relay_loop_t *loop);
 void kvr_relay_loop_begin(kvr_relay_loop_t *loop);
 
 /*
- * Adds a descriptor of the system to what is polled; fd -1 is left out.
+ * Adds a socket of libzmq to what is polled, or without one (NULL) a
+ * descriptor of the system; neither of both (NULL and -1) is left out.
  * Returns the place that kvr_relay_loop_ready() takes after the wait.
  */
-uint32_t kvr_relay_loop_fd(kvr_relay_loop_t *loop, int fd, short events);
+uint32_t kvr_relay_loop_add(kvr_relay_loop_t *loop, void *socket, int fd,
+    short events);
 
 /* The events that the wait found: ZMQ_POLLIN and the like. */
 short kvr_relay_loop_ready(const kvr_relay_loop_t *loop, uint32_t at);
 
-/*
- * Waits until a socket is ready, at most `ms` milliseconds.  Sockets of libzmq
- * are added to items directly.
- */
+/* Waits until a socket is ready, at most `ms` milliseconds. */
 void kvr_relay_loop_wait(kvr_relay_loop_t *loop, uint64_t ms);
 
 /* Monotonic and unix time, in milliseconds. */

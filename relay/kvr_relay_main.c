@@ -117,9 +117,9 @@ kvr_relay_run(kvr_relay_t *r, int signals)
     while (!r->done) {
         kvr_relay_loop_begin(loop);
 
-        at_signals = kvr_relay_loop_fd(loop, signals, ZMQ_POLLIN);
+        at_signals = kvr_relay_loop_add(loop, NULL, signals, ZMQ_POLLIN);
         at_redis = kvr_relay_redis_poll(r, loop);
-        (void) kvr_relay_loop_fd(loop, r->metrics.fd, ZMQ_POLLIN);
+        (void) kvr_relay_loop_add(loop, NULL, r->metrics.fd, ZMQ_POLLIN);
         kvr_relay_engine_poll(r, loop);
 
         r->now_ms = kvr_relay_clock();

@@ -366,12 +366,12 @@ kvr_relay_redis_poll(const kvr_relay_t *r, kvr_relay_loop_t *loop)
     c = &r->redis;
 
     if (c->wire.phase == KVR_RELAY_WIRE_NONE) {
-        return kvr_relay_loop_fd(loop, -1, 0);
+        return kvr_relay_loop_add(loop, NULL, -1, 0);
     }
 
     events = kvr_relay_wire_events(&c->wire, c->out_first != c->out_last);
 
-    return kvr_relay_loop_fd(loop, c->wire.fd, events);
+    return kvr_relay_loop_add(loop, NULL, c->wire.fd, events);
 }
 
 

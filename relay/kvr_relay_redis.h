@@ -88,7 +88,7 @@ void kvr_relay_redis_tick(kvr_relay_t *r);
 
 /*
  * Adds the socket to what the loop polls.  Returns its place, see
- * kvr_relay_loop_fd().
+ * kvr_relay_loop_add().
  */
 uint32_t kvr_relay_redis_poll(const kvr_relay_t *r, kvr_relay_loop_t *loop);
 

@@ -23,12 +23,14 @@ static void kvr_relay_trtllm_failed(kvr_relay_t *r, const char *why,
 void
 kvr_relay_trtllm_open(kvr_relay_t *r)
 {
-    size_t               len;
+    bool                 named;
+    size_t               len, path;
     const char          *base;
     kvr_relay_trtllm_t  *t;
 
     t = &r->trtllm;
     base = r->options.trtllm;
+    path = sizeof(KVR_RELAY_TRTLLM_PATH) - 1;
 
     len = strlen(base);
 
@@ -36,22 +38,17 @@ kvr_relay_trtllm_open(kvr_relay_t *r)
         len--;
     }
 
-    t->url = malloc(len + sizeof(KVR_RELAY_TRTLLM_PATH));
+    named = len >= path && memcmp(base + len - path, KVR_RELAY_TRTLLM_PATH,
+                                  path) == 0;
+
+    t->url = malloc(len + path + 1);
     if (t->url == NULL) {
         kvr_relay_exit(r, KVR_RELAY_FAILED);
         return;
     }
 
-    memcpy(t->url, base, len);
-    t->url[len] = '\0';
-
-    if (len < sizeof(KVR_RELAY_TRTLLM_PATH) - 1
-        || strcmp(t->url + len - (sizeof(KVR_RELAY_TRTLLM_PATH) - 1),
-                  KVR_RELAY_TRTLLM_PATH) != 0)
-    {
-        memcpy(t->url + len, KVR_RELAY_TRTLLM_PATH,
-               sizeof(KVR_RELAY_TRTLLM_PATH));
-    }
+    sprintf(t->url, "%.*s%s", (int) len, base,
+            named ? "" : KVR_RELAY_TRTLLM_PATH);
 
     if (!kvr_relay_http_open(&t->http, t->url, r->options.message_max)) {
         kvr_relay_trtllm_close(r);

@@ -124,36 +124,25 @@ kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s)
 }
 
 
-uint32_t
-kvr_relay_zmq_poll(const kvr_relay_source_t *s, zmq_pollitem_t *items)
+void
+kvr_relay_zmq_poll(const kvr_relay_source_t *s, kvr_relay_loop_t *loop)
 {
-    uint32_t          i, n;
     kvr_relay_zmq_t  *z;
 
     z = s->zmq;
-    n = 0;
 
     if (z == NULL) {
-        return 0;
+        return;
     }
 
-    items[n++].socket = z->monitor;
-
-    if (z->mode == KVR_RELAY_LIVE && z->replay == NULL) {
-        items[n++].socket = z->sub;
-    }
+    (void) kvr_relay_loop_add(loop, z->monitor, -1, ZMQ_POLLIN);
 
     if (z->replay != NULL) {
-        items[n++].socket = z->replay;
-    }
+        (void) kvr_relay_loop_add(loop, z->replay, -1, ZMQ_POLLIN);
 
-    for (i = 0; i < n; i++) {
-        items[i].fd = -1;
-        items[i].events = ZMQ_POLLIN;
-        items[i].revents = 0;
+    } else if (z->mode == KVR_RELAY_LIVE) {
+        (void) kvr_relay_loop_add(loop, z->sub, -1, ZMQ_POLLIN);
     }
-
-    return n;
 }
 
 

@@ -17,6 +17,7 @@
 #define KVR_RELAY_ZMQ_H_INCLUDED
 
 
+#include "kvr_relay_loop.h"
 #include "kvr_relay_source.h"
 
 
@@ -94,12 +95,8 @@ struct kvr_relay_zmq_s {
 void kvr_relay_zmq_open(kvr_relay_t *r, kvr_relay_source_t *s);
 void kvr_relay_zmq_close(kvr_relay_t *r, kvr_relay_source_t *s);
 
-/*
- * Fills in the sockets to poll, at most KVR_RELAY_ZMQ_FDS.  Returns their
- * number.
- */
-uint32_t kvr_relay_zmq_poll(const kvr_relay_source_t *s,
-    zmq_pollitem_t *items);
+/* Adds the sockets to what is polled, at most KVR_RELAY_ZMQ_FDS. */
+void kvr_relay_zmq_poll(const kvr_relay_source_t *s, kvr_relay_loop_t *loop);
 
 /* Why the engine can't be reached, while it can't. */
 const char *kvr_relay_zmq_why(const kvr_relay_t *r,
