@@ -5,8 +5,6 @@
 
 #include "kvr_relay.h"
 
-#include <stdio.h>
-
 
 /* After so long without a connection to the engine, the log warns. */
 #define KVR_RELAY_AWAY_MS     5000
