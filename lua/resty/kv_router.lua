@@ -64,6 +64,7 @@ local set_header = ngx.req.set_header
 local set_more_tries = balancer.set_more_tries
 local setmetatable = setmetatable
 local tostring = tostring
+local turn = require("resty.kv_router.tokens.model_ffi").turn
 local type = type
 local var = ngx.var
 
@@ -423,11 +424,12 @@ end
 
 
 -- Has the text of that form tokenized by one of the candidates found, and keeps
--- its ids as the prompt.  Returns nil, or one of WHY: the request goes by load.
+-- its ids as the prompt.  long: is the body a long one?  Returns nil, or one of
+-- WHY: the request goes by load.
 -- Yields.
-local function make_keys(self, r, zone, req, given, form, found)
+local function make_keys(self, r, zone, req, given, form, found, long)
     local job = { r = r, zone = zone, request = req, form = form, found = found,
-                  random = random, engine = self.engine }
+                  random = random, engine = self.engine, long = long }
     local ok, entry, by, why, field = pcall(self.tokenizer.tokenize,
                                             self.tokenizer, job)
     if not ok then
@@ -444,6 +446,10 @@ local function make_keys(self, r, zone, req, given, form, found)
 
         if seen then
             engines.tokens_by(r, zone, by, why)
+
+            if long then
+                turn(r, zone)
+            end
 
             return nil
         end
@@ -513,7 +519,11 @@ end
 
 
 -- The request has its worker: the plan is done.
-local function settle(self, r, zone, req, found, plan, form)
+local function settle(self, r, zone, req, found, plan, form, long)
+    if long then
+        turn(r, zone)
+    end
+
     if form and not self.tokenizer and found.why ~= 0 then
         untokenized(self, form, found)
     end
@@ -536,14 +546,21 @@ local function check_given(given, name)
 end
 
 
--- Reads the body, of any HTTP version, with a length or without.  If nginx
--- refuses the body (it is too large, or no HTTP), the request ends with nginx's
--- status.  Yields.
-local function read(r)
-    local ok, status = read_body(r)
+-- Reads the body, of any HTTP version, with a length or without.  Returns whether
+-- it is a long one, which waits for a turn of the event loop to be scanned in.  If
+-- nginx refuses the body (it is too large, or no HTTP), the request ends with
+-- nginx's status.  Yields.
+local function read(r, zone)
+    local ok, long = read_body(r)
     if not ok then
-        return ngx_exit(status)
+        return ngx_exit(long)
     end
+
+    if long then
+        turn(r, zone)
+    end
+
+    return long
 end
 
 
@@ -582,8 +599,8 @@ function router:access(given)
     end
 
     check_given(given, "access")
-    read(r)
 
+    local long = read(r, zone)
     local started = now_us()
 
     given = given or NOTHING
@@ -619,13 +636,13 @@ function router:access(given)
                 times.waited(r, zone)
             end
 
-            return settle(self, r, zone, req, found, plan, form)
+            return settle(self, r, zone, req, found, plan, form, long)
 
         elseif found and text then
             local before = now_us()
 
             gate:leave(place)
-            why = make_keys(self, r, zone, req, given, form, found)
+            why = make_keys(self, r, zone, req, given, form, found, long)
             text = false
             before = now_us() - before
             started = started + before
@@ -680,7 +697,7 @@ function router:explain(given)
         return nil, err
     end
 
-    read(r)
+    local long = read(r, zone)
 
     given = given or NOTHING
 
@@ -692,7 +709,7 @@ function router:explain(given)
     found, err, none, full = candidates(r, zone)
 
     if found and form and self.tokenizer then
-        why = make_keys(self, r, zone, req, given, form, found)
+        why = make_keys(self, r, zone, req, given, form, found, long)
         found, err, none, full = candidates(r, zone)
     end
 

@@ -204,10 +204,11 @@ double ngx_http_kv_router_ffi_now_us(void);
  * access: reads a body without a length of HTTP/2 or newer into memory or a
  * file, as nginx does for its proxies: newer Lua modules refuse such a body.
  * NGX_DECLINED: the body is of another kind, and ngx.req.read_body() must read
- * it, which takes 2 microseconds less.  NGX_OK: the body is there.  NGX_AGAIN
- * (-2): it is still to come, and the next function must be called at once.  A
- * number from 300 on: the status that the request must be ended with.  If the
- * client leaves while the body is read, nginx ends the request.
+ * it, which takes 2 microseconds less.  NGX_DONE: the same, and the body may
+ * be a long one.  NGX_OK: the body is there.  NGX_AGAIN (-2): it is still to
+ * come, and the next function must be called at once.  A number from 300 on:
+ * the status that the request must be ended with.  If the client leaves while
+ * the body is read, nginx ends the request.
  */
 int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
 
@@ -221,6 +222,12 @@ typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
  */
 int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
     ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
+
+/*
+ * access, after the body was read: is it a long one, of 64 KB or more?  Each
+ * step of its request has a turn of the event loop of its own.
+ */
+int ngx_http_kv_router_ffi_body_long(ngx_http_request_t *r);
 
 /*
  * The request holds something, which Lua knows by that number, not 0, until

@@ -30,8 +30,4 @@ typedef struct {
 } ngx_http_kv_router_body_t;
 
 
-/* Bytes of bodies that this process has scanned since this was set to 0. */
-extern size_t  ngx_http_kv_router_scanned;
-
-
 #endif /* _NGX_HTTP_KV_ROUTER_BODY_H_INCLUDED_ */

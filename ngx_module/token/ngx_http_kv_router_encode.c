@@ -4,8 +4,9 @@
  *
  * Texts are encoded in slices, so that no text stops the event loop: one slice
  * in a turn of the loop, whatever the number of texts.  They stand in one
- * queue of the process, and the first one has the slice.  Lua makes a long
- * text in several steps, and waits in the same queue before each of them.
+ * queue of the process, and the first one has the slice.  Lua reads a long
+ * body, makes its text and sends it in several steps, and waits in the same
+ * queue before each of them.
  *
  *     …_take()  a place, with a text that Lua fills
  *     …_pause() the next slice of this text is Lua's
@@ -24,7 +25,6 @@
 
 
 #define NGX_HTTP_KV_ROUTER_ENCODE_SLICE  300000             /* ns */
-#define NGX_HTTP_KV_ROUTER_ENCODE_SCANNED  65536            /* bytes */
 #define NGX_HTTP_KV_ROUTER_ENCODE_BYTES  (64 * 1024 * 1024) /* of all texts */
 
 
@@ -78,7 +78,6 @@ static struct {
     size_t                          bytes;     /* bounds of the texts taken */
     ngx_event_t                     turn;
     ngx_uint_t                      sliced;    /* this turn had its slice */
-    ngx_uint_t                      spared;    /* the last turn had none */
     ngx_http_kv_router_post_pt      post;
     void                           *semaphores[NGX_HTTP_KV_ROUTER_ENCODE_MAX];
 } ngx_http_kv_router_encodes;
@@ -313,33 +312,14 @@ ngx_http_kv_router_encode_sliced(ngx_http_kv_router_encode_t *e)
 static void
 ngx_http_kv_router_encode_turn(ngx_event_t *ev)
 {
-    size_t                        scanned;
     ngx_queue_t                  *q;
     ngx_http_kv_router_encode_t  *e;
 
     ngx_http_kv_router_encodes.sliced = 0;
 
-    scanned = ngx_http_kv_router_scanned;
-    ngx_http_kv_router_scanned = 0;
-
     if (ngx_queue_empty(&ngx_http_kv_router_encodes.queue)) {
         return;
     }
-
-    /*
-     * a body that was scanned in this turn has had its slice; but texts go
-     * on in every second turn at least
-     */
-
-    if (scanned >= NGX_HTTP_KV_ROUTER_ENCODE_SCANNED
-        && !ngx_http_kv_router_encodes.spared)
-    {
-        ngx_http_kv_router_encodes.spared = 1;
-        ngx_http_kv_router_encode_next_turn();
-        return;
-    }
-
-    ngx_http_kv_router_encodes.spared = 0;
 
     q = ngx_queue_head(&ngx_http_kv_router_encodes.queue);
     e = ngx_queue_data(q, ngx_http_kv_router_encode_t, queue);
@@ -388,12 +368,7 @@ ngx_http_kv_router_ffi_encode_ids(int number, const uint32_t **ids, size_t *n)
 
     if (e->rc == KVR_ENCODER_DONE) {
         *ids = kvr_encoder_ids(e->encoder, n);
-
-        if (ngx_http_kv_router_resumed(e->request, e->encoder, ids, n)
-            != NGX_OK)
-        {
-            return KVR_ENCODER_MEMORY;
-        }
+        ngx_http_kv_router_resumed(e->request, e->encoder, *ids);
     }
 
     return e->rc;

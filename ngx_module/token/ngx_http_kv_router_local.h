@@ -51,12 +51,9 @@ kvr_encoder_rc_t ngx_http_kv_router_resume(ngx_http_request_t *r,
     ngx_http_kv_router_model_t *model, kvr_encoder_t *encoder,
     const char *text, size_t len, uint32_t flags);
 
-/*
- * The text is encoded: *ids and *n become those behind the blocks that are
- * known, of the request's memory.  NGX_ERROR: no memory.
- */
-ngx_int_t ngx_http_kv_router_resumed(ngx_http_request_t *r,
-    kvr_encoder_t *encoder, const uint32_t **ids, size_t *n);
+/* The text is encoded to these ids, which are behind the known blocks. */
+void ngx_http_kv_router_resumed(ngx_http_request_t *r,
+    kvr_encoder_t *encoder, const uint32_t *ids);
 
 
 /*

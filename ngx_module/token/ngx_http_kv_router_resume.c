@@ -32,7 +32,7 @@ typedef struct {
     kvr_turns_cut_t                *cuts;
     size_t                          n;
     size_t                          shared;    /* index of a cut */
-    uint32_t                       *tokens;    /* behind the known blocks */
+    const uint32_t                 *tokens;    /* behind the known blocks */
 
     struct {
         kvr_turns_cut_t            *cut;       /* NULL: none */
@@ -116,7 +116,6 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
                           s->known.room, tail, ngx_current_msec, &s->entry);
 
     s->shared = kvr_turns_shared(s->cuts, s->n);
-    s->tokens = tail;
     s->known.blocks = s->entry.blocks;
     s->known.done = ngx_http_kv_router_resume_keep;
     s->known.data = s;
@@ -128,7 +127,8 @@ ngx_http_kv_router_resume(ngx_http_request_t *r,
                    "tokens, %uD entries", s->entry.byte, len, s->entry.tokens,
                    s->entry.tokens ? s->entry.depth + 1 : 0);
 
-    return kvr_encoder_begin_at(encoder, text, len, s->entry.byte, flags);
+    return kvr_encoder_begin_at(encoder, text, len, s->entry.byte, tail,
+                                s->entry.tail, flags);
 }
 
 
@@ -171,12 +171,11 @@ ngx_http_kv_router_resume_cuts(ngx_http_kv_router_resume_t *s,
 }
 
 
-ngx_int_t
+void
 ngx_http_kv_router_resumed(ngx_http_request_t *r, kvr_encoder_t *encoder,
-    const uint32_t **ids, size_t *n)
+    const uint32_t *ids)
 {
     size_t                        i, k, ncuts;
-    uint32_t                     *tokens;
     ngx_http_kv_router_ctx_t     *ctx;
     const kvr_encoder_cut_t      *cuts;
     ngx_http_kv_router_resume_t  *s;
@@ -184,24 +183,13 @@ ngx_http_kv_router_resumed(ngx_http_request_t *r, kvr_encoder_t *encoder,
     ctx = ngx_http_kv_router_get_ctx(r);
 
     if (ctx == NULL || ctx->prompt.known == NULL) {
-        return NGX_OK;
+        return;
     }
 
     s = ctx->prompt.known->data;
 
-    tokens = ngx_palloc(r->pool, (s->entry.tail + *n + 1) * sizeof(uint32_t));
-    if (tokens == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(tokens, s->tokens, s->entry.tail * sizeof(uint32_t));
-    ngx_memcpy(tokens + s->entry.tail, *ids, *n * sizeof(uint32_t));
-
-    s->tokens = tokens;
-    s->known.tokens = tokens;
-
-    *ids = tokens;
-    *n += s->entry.tail;
+    s->tokens = ids;
+    s->known.tokens = ids;
 
     /* the shared cut, if nothing was known, and the last one */
 
@@ -226,8 +214,6 @@ ngx_http_kv_router_resumed(ngx_http_request_t *r, kvr_encoder_t *encoder,
             s->keep[0].tokens = cuts[i].ids;
         }
     }
-
-    return NGX_OK;
 }
 
 

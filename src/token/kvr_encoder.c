@@ -113,13 +113,13 @@ kvr_encoder_rc_t
 kvr_encoder_begin(kvr_encoder_t *e, const char *text, size_t len,
     uint32_t flags)
 {
-    return kvr_encoder_begin_at(e, text, len, 0, flags);
+    return kvr_encoder_begin_at(e, text, len, 0, NULL, 0, flags);
 }
 
 
 kvr_encoder_rc_t
 kvr_encoder_begin_at(kvr_encoder_t *e, const char *text, size_t len,
-    size_t cut, uint32_t flags)
+    size_t cut, const uint32_t *ids, size_t n, uint32_t flags)
 {
     kvr_encoder_trim(&e->normalized);
     kvr_encoder_trim(&e->repaired);
@@ -149,6 +149,8 @@ kvr_encoder_begin_at(kvr_encoder_t *e, const char *text, size_t len,
         kvr_bytes_add(&e->ids, e->t->before,
                       e->t->nbefore * sizeof(uint32_t));
     }
+
+    kvr_bytes_add(&e->ids, ids, n * sizeof(uint32_t));
 
     e->framed = e->ids.n / sizeof(uint32_t);
 

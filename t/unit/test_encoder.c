@@ -518,6 +518,7 @@ nuls(void)
 static void
 over_the_limit(void)
 {
+    size_t                 n;
     kvr_encoder_t         *e;
     kvr_encoder_limits_t   limits;
 
@@ -533,8 +534,14 @@ over_the_limit(void)
     ok(encode(e, &text, 0, 0) == KVR_ENCODER_DONE,
        "a text of as many bytes as the limit is not");
 
-    ok(kvr_encoder_begin_at(e, text.data, text.n, 1001, 0)
+    ok(kvr_encoder_begin_at(e, text.data, text.n, 1001, NULL, 0, 0)
        == KVR_ENCODER_TOO_LONG, "nor is there a cut behind its end");
+
+    ok(kvr_encoder_begin_at(e, text.data, text.n, 1000,
+                            (uint32_t []) { 7, 8, 9 }, 3, 0)
+       == KVR_ENCODER_AGAIN && kvr_encoder_step(e, 0) == KVR_ENCODER_DONE
+       && kvr_encoder_ids(e, &n)[2] == 9 && n == 3,
+       "ids that are given at a cut come first");
 
     kvr_encoder_free(e);
 }

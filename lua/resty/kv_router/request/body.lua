@@ -20,6 +20,7 @@ ffi.cdef [[
 int ngx_http_kv_router_ffi_read_body(ngx_http_request_t *r);
 typedef int (*ngx_http_kv_router_sem_post_pt)(void *semaphore, int n);
 typedef void (*ngx_http_kv_router_sem_free_pt)(void *semaphore);
+int ngx_http_kv_router_ffi_body_long(ngx_http_request_t *r);
 int ngx_http_kv_router_ffi_wake(ngx_http_request_t *r, void *semaphore,
     ngx_http_kv_router_sem_post_pt post, ngx_http_kv_router_sem_free_pt free);
 int ngx_http_kv_router_ffi_field(ngx_http_request_t *r, const char *name,
@@ -34,6 +35,7 @@ local _M = {}
 
 local OK = 0
 local AGAIN = -2
+local DONE = -4
 local DECLINED = -5
 
 local FOREVER = 10^6             -- seconds; nginx itself bounds how long a
@@ -78,8 +80,9 @@ local function semaphore_of(r)
 end
 
 
--- Reads the request's body.  Returns true, or nil and the status that the
--- request must be ended with.  Yields.
+-- Reads the request's body.  Returns true, and whether the body is a long one:
+-- its steps have turns of the event loop of their own; or nil and the status that
+-- the request must be ended with.  Yields.
 --
 -- The Lua module does not read what C reads here: newer Lua modules refuse it,
 -- as their coroutine would go on, and might end the request, in the midst of
@@ -89,24 +92,23 @@ function _M.read(r)
 
     if rc == DECLINED then
         read_body()
-        return true
-    end
+        return true, false
 
-    if rc == OK then
-        return true
-    end
+    elseif rc == DONE then
+        read_body()
 
-    if rc ~= AGAIN then
+    elseif rc == AGAIN then
+        local semaphore = semaphore_of(r)
+
+        if not semaphore or not semaphore:wait(FOREVER) then
+            return nil, NO_MEMORY
+        end
+
+    elseif rc ~= OK then
         return nil, rc
     end
 
-    local semaphore = semaphore_of(r)
-
-    if not semaphore or not semaphore:wait(FOREVER) then
-        return nil, NO_MEMORY
-    end
-
-    return true
+    return true, C.ngx_http_kv_router_ffi_body_long(r) ~= 0
 end
 
 

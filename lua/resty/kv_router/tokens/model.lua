@@ -57,10 +57,6 @@ local READ_US = 20000
 local NOT_IN_TIME = "the text was not encoded in time"
 local NO_TEMPLATE = "a model without a chat template"    -- also of dialects
 
--- Bytes of a body that is read, rendered and encoded in several turns of the
--- event loop; a shorter one takes less than half a millisecond.
-local LONG = 65536
-
 -- Bytes of the text that a template makes of a body.
 local TEXT_BYTE = 4
 local TEXT = 2^20
@@ -518,7 +514,7 @@ local function take(job, tape, seconds)
                     deadline = ngx_now() + (seconds
                                             or BUDGET + BUDGET_BYTE * size) }
 
-    if size >= LONG then
+    if job.long then
         place.pause = function()
             garbage.resume()
 

@@ -73,6 +73,7 @@ local _M = {}
 local OK = 0
 local BUSY = -3
 local WHY_LEN = 512             -- KVR_MODEL_WHY
+local TURN = 0.05                -- seconds that a turn is waited for
 
 -- kvr_encoder_rc_t
 _M.DONE, _M.AGAIN = 0, 1
@@ -263,6 +264,18 @@ function _M.pause(number, deadline)
     C.ngx_http_kv_router_ffi_encode_pause(number)
 
     return posted(number, deadline)
+end
+
+
+-- The same for a step of a long body that has no place of its own.  If there are
+-- too many texts, the step is done at once.  Yields.
+function _M.turn(r, zone)
+    local number = _M.take(r, zone, 0)
+
+    if number then
+        _M.pause(number, ngx_now() + TURN)
+        _M.drop(number)
+    end
 end
 
 
