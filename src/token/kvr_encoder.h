@@ -75,9 +75,9 @@ kvr_encoder_rc_t kvr_encoder_begin(kvr_encoder_t *e, const char *text,
     size_t len, uint32_t flags);
 
 /*
- * The same from a cut of this text on.  The ids are the n given ones, which are
- * copied, and those of text[cut..len); those that a text begins with are left
- * out.  The text before the cut is not looked at.
+ * The same from a cut of this text on.  The ids are the n given ones, which
+ * are copied, and those of text[cut..len); those that a text begins with are
+ * left out.  The text before the cut is not looked at.
  */
 kvr_encoder_rc_t kvr_encoder_begin_at(kvr_encoder_t *e, const char *text,
     size_t len, size_t cut, const uint32_t *ids, size_t n, uint32_t flags);
