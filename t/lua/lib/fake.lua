@@ -245,6 +245,7 @@ function _M.c.not_made() end
 function _M.c.tokenized() end
 function _M.c.waits() end
 function _M.c.waited() end
+function _M.c.body_long() return 0 end
 
 function _M.c.tokens_by(_, _, by, why)
     _M.by = by .. " " .. why
