@@ -26,7 +26,7 @@ void kvr_encoder_free(kvr_encoder_t *e);
 int kvr_encoder_begin(kvr_encoder_t *e, const char *text, size_t len,
     uint32_t flags);
 int kvr_encoder_begin_at(kvr_encoder_t *e, const char *text, size_t len,
-    size_t cut, uint32_t flags);
+    size_t cut, const uint32_t *ids, size_t n, uint32_t flags);
 int kvr_encoder_step(kvr_encoder_t *e, uint64_t budget_ns);
 const uint32_t *kvr_encoder_ids(const kvr_encoder_t *e, size_t *n);
 const kvr_encoder_cut_t *kvr_encoder_cuts(const kvr_encoder_t *e, size_t *n);
@@ -102,7 +102,7 @@ end
 
 -- The ids as one text; budget: nanoseconds of a step, 0: all at once.
 local function encode(e, text, flags, budget, cut)
-    local rc = C.kvr_encoder_begin_at(e, text, #text, cut or 0, flags)
+    local rc = C.kvr_encoder_begin_at(e, text, #text, cut or 0, nil, 0, flags)
 
     while rc == AGAIN do
         rc = C.kvr_encoder_step(e, budget or 0)
