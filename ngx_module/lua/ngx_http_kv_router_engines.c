@@ -40,16 +40,15 @@ ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
     p = (u_char *) names;
     last = p + size - 1;
 
+    if (ngx_http_kv_router_named(&ngx_http_kv_router_read_conf->zones, name,
+                                 len))
+    {
+        return 1;
+    }
+
     zones = ngx_http_kv_router_read_conf->zones.elts;
 
     for (i = 0; i < ngx_http_kv_router_read_conf->zones.nelts; i++) {
-
-        if (zones[i]->conf.name.len == len
-            && ngx_strncmp(zones[i]->conf.name.data, name, len) == 0)
-        {
-            return 1;
-        }
-
         p = ngx_slprintf(p, last, "%s%V", i ? "," : "", &zones[i]->conf.name);
     }
 

@@ -278,29 +278,21 @@ ngx_http_kv_router_zone_t *
 ngx_http_kv_router_conf_zone(ngx_conf_t *cf, ngx_command_t *cmd)
 {
     ngx_str_t                       *value;
-    ngx_uint_t                       i;
-    ngx_http_kv_router_zone_t      **zones;
+    ngx_http_kv_router_zone_t       *zone;
     ngx_http_kv_router_main_conf_t  *kmcf;
 
     value = cf->args->elts;
 
     kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
-    zones = kmcf->zones.elts;
-
-    for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->conf.name.len == value[1].len
-            && ngx_strncmp(zones[i]->conf.name.data, value[1].data,
-                           value[1].len)
-               == 0)
-        {
-            return zones[i];
-        }
+    zone = ngx_http_kv_router_named(&kmcf->zones, value[1].data,
+                                    value[1].len);
+    if (zone == NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "unknown kv_router_zone \"%V\" in \"%V\", "
+                           "it must be defined before", &value[1], &cmd->name);
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "unknown kv_router_zone \"%V\" in \"%V\", "
-                       "it must be defined before", &value[1], &cmd->name);
-    return NULL;
+    return zone;
 }
 
 

@@ -88,11 +88,8 @@ ngx_http_kv_router_share_redis(ngx_http_kv_router_zone_t *a,
     ngx_http_kv_router_redis_server_t  *sa, *sb;
 
     if (a->conf.redis == NULL || b->conf.redis == NULL
-        || a->conf.redis->channel.len != b->conf.redis->channel.len
-        || ngx_strncmp(a->conf.redis->channel.data,
-                       b->conf.redis->channel.data,
-                       a->conf.redis->channel.len)
-           != 0)
+        || !ngx_http_kv_router_same(&a->conf.redis->channel,
+                                    &b->conf.redis->channel))
     {
         return 0;
     }
@@ -105,13 +102,8 @@ ngx_http_kv_router_share_redis(ngx_http_kv_router_zone_t *a,
         for (k = 0; k < b->conf.redis->servers.nelts; k++) {
 
             if (sa[i].port == sb[k].port && sa[i].db == sb[k].db
-                && sa[i].host.len == sb[k].host.len
-                && ngx_strncmp(sa[i].host.data, sb[k].host.data,
-                               sa[i].host.len)
-                   == 0
-                && sa[i].url.len == sb[k].url.len
-                && ngx_strncmp(sa[i].url.data, sb[k].url.data, sa[i].url.len)
-                   == 0)
+                && ngx_http_kv_router_same(&sa[i].host, &sb[k].host)
+                && ngx_http_kv_router_same(&sa[i].url, &sb[k].url))
             {
                 return 1;
             }

@@ -388,6 +388,17 @@ ngx_int_t ngx_http_kv_router_touch(ngx_pool_t *pool,
 ngx_http_kv_router_zone_t *ngx_http_kv_router_find_zone(ngx_cycle_t *cycle,
     const u_char *name, size_t len);
 
+/* One of the zones or prefixes of a list, which begin with their names. */
+void *ngx_http_kv_router_named(ngx_array_t *all, const u_char *name,
+    size_t len);
+
+static ngx_inline ngx_uint_t
+ngx_http_kv_router_same(const ngx_str_t *a, const ngx_str_t *b)
+{
+    return a->len == b->len && ngx_memcmp(a->data, b->data, a->len) == 0;
+}
+
+
 /* The default of max_workers in a zone of so many bytes. */
 uint32_t ngx_http_kv_router_zone_workers(size_t size);
 

@@ -334,23 +334,26 @@ ngx_http_kv_router_zone_t *
 ngx_http_kv_router_find_zone(ngx_cycle_t *cycle, const u_char *name,
     size_t len)
 {
-    ngx_uint_t                       i;
-    ngx_http_kv_router_zone_t      **zones;
     ngx_http_kv_router_main_conf_t  *kmcf;
 
     kmcf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_kv_router_module);
-    if (kmcf == NULL) {
-        return NULL;
-    }
 
-    zones = kmcf->zones.elts;
+    return kmcf ? ngx_http_kv_router_named(&kmcf->zones, name, len) : NULL;
+}
 
-    for (i = 0; i < kmcf->zones.nelts; i++) {
-        if (zones[i]->conf.name.len == len
-            && ngx_strncmp(zones[i]->conf.name.data, name, len) == 0)
+
+void *
+ngx_http_kv_router_named(ngx_array_t *all, const u_char *name, size_t len)
+{
+    ngx_str_t   **begins = all->elts;
+    ngx_uint_t    i;
+
+    for (i = 0; i < all->nelts; i++) {
+        if (begins[i]->len == len
+            && ngx_strncmp(begins[i]->data, name, len) == 0)
         {
-            return zones[i];
+            return begins[i];
         }
     }
 

@@ -262,28 +262,14 @@ ngx_http_kv_router_prefix_cleanup(void *data)
 ngx_http_kv_router_prefix_t *
 ngx_http_kv_router_find_prefix(ngx_cycle_t *cycle, ngx_str_t *name)
 {
-    ngx_uint_t                        i;
-    ngx_http_kv_router_prefix_t     **prefixes;
-    ngx_http_kv_router_main_conf_t   *kmcf;
+    ngx_http_kv_router_main_conf_t  *kmcf;
 
     kmcf = ngx_http_cycle_get_module_main_conf(cycle,
                                                ngx_http_kv_router_module);
-    if (kmcf == NULL) {
-        return NULL;
-    }
 
-    prefixes = kmcf->prefixes.elts;
-
-    for (i = 0; i < kmcf->prefixes.nelts; i++) {
-        if (prefixes[i]->name.len == name->len
-            && ngx_strncmp(prefixes[i]->name.data, name->data, name->len)
-               == 0)
-        {
-            return prefixes[i];
-        }
-    }
-
-    return NULL;
+    return kmcf ? ngx_http_kv_router_named(&kmcf->prefixes, name->data,
+                                           name->len)
+                : NULL;
 }
 
 

@@ -201,10 +201,7 @@ ngx_http_kv_router_probe_wanted(ngx_http_kv_router_zone_t *zone)
 
         p = &ngx_http_kv_router_probed[i];
 
-        if (p->name.len == zone->conf.name.len
-            && ngx_memcmp(p->name.data, zone->conf.name.data, p->name.len)
-               == 0)
-        {
+        if (ngx_http_kv_router_same(&p->name, &zone->conf.name)) {
             zone->run.probe_auto = p->automatic;
             return 1;
         }

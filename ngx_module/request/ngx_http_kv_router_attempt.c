@@ -341,9 +341,7 @@ ngx_http_kv_router_attempt_past(ngx_http_kv_router_ctx_t *ctx)
 
     /* a variable may have the worker's address */
 
-    if (name->len == h->address.len
-        && ngx_strncmp(name->data, h->address.data, name->len) == 0)
-    {
+    if (ngx_http_kv_router_same(name, &h->address)) {
         return;
     }
 

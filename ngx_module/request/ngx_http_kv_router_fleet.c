@@ -256,11 +256,7 @@ ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
 
         for (other = table[k]; other; other = table[k]) {
 
-            if (other->address.len == h->address.len
-                && ngx_memcmp(other->address.data, h->address.data,
-                              h->address.len)
-                   == 0)
-            {
+            if (ngx_http_kv_router_same(&other->address, &h->address)) {
                 break;
             }
 

@@ -10,22 +10,30 @@
 #include "ngx_http_kv_router_route.h"
 
 
+/* X(name, value): the list of the variables */
+
+#define NGX_HTTP_KV_ROUTER_VARIABLES(X)                                       \
+    X("kv_router_worker", worker)                                             \
+    X("kv_router_rank", rank)                                                 \
+    X("kv_router_prefill_worker", prefill)                                    \
+    X("kv_router_policy", policy)                                             \
+    X("kv_router_overlap_blocks", overlap)                                    \
+    X("kv_router_best_overlap_blocks", best)                                  \
+    X("kv_router_cache_source", source)                                       \
+    X("kv_router_prompt_blocks", blocks)                                      \
+    X("kv_router_cached_tokens", cached)                                      \
+    X("kv_router_confidence", confidence)                                     \
+    X("kv_router_reason", reason)                                             \
+    X("kv_router_rung", rung)                                                 \
+    X("kv_router_rung_why", rung_why)                                         \
+    X("kv_router_time", time)                                                 \
+    X("kv_router_block_hashes", hashes)
+
+#define ngx_http_kv_router_var_id(name, value)                                \
+    ngx_http_kv_router_var_##value,
+
 typedef enum {
-    ngx_http_kv_router_var_worker = 0,
-    ngx_http_kv_router_var_rank,
-    ngx_http_kv_router_var_prefill,
-    ngx_http_kv_router_var_policy,
-    ngx_http_kv_router_var_overlap,
-    ngx_http_kv_router_var_best,
-    ngx_http_kv_router_var_source,
-    ngx_http_kv_router_var_blocks,
-    ngx_http_kv_router_var_cached,
-    ngx_http_kv_router_var_confidence,
-    ngx_http_kv_router_var_reason,
-    ngx_http_kv_router_var_rung,
-    ngx_http_kv_router_var_rung_why,
-    ngx_http_kv_router_var_time,
-    ngx_http_kv_router_var_hashes
+    NGX_HTTP_KV_ROUTER_VARIABLES(ngx_http_kv_router_var_id)
 } ngx_http_kv_router_var_e;
 
 
@@ -37,61 +45,13 @@ static ngx_int_t ngx_http_kv_router_variable_hashes(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_http_variable_value_t *v);
 
 
+#define ngx_http_kv_router_var_row(name, value)                               \
+    { ngx_string(name), NULL, ngx_http_kv_router_variable,                    \
+      ngx_http_kv_router_var_##value, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
 static ngx_http_variable_t  ngx_http_kv_router_vars[] = {
-
-    { ngx_string("kv_router_worker"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_worker, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_rank"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_rank, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_prefill_worker"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_prefill,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_policy"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_policy, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_overlap_blocks"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_overlap,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_best_overlap_blocks"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_best,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_cache_source"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_source,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_prompt_blocks"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_blocks,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_cached_tokens"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_cached,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_confidence"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_confidence, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_reason"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_reason, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_rung"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_rung, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_rung_why"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_rung_why, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_time"), NULL, ngx_http_kv_router_variable,
-      ngx_http_kv_router_var_time, NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("kv_router_block_hashes"), NULL,
-      ngx_http_kv_router_variable, ngx_http_kv_router_var_hashes,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-      ngx_http_null_variable
+    NGX_HTTP_KV_ROUTER_VARIABLES(ngx_http_kv_router_var_row)
+    ngx_http_null_variable
 };
 
 

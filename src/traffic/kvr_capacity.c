@@ -6,7 +6,7 @@
 #include "kvr_capacity.h"
 
 
-static kvr_capacity_verdict_t kvr_capacity_first(kvr_capacity_t *c,
+static void kvr_capacity_first(kvr_capacity_t *c,
     const kvr_capacity_sample_t *s, uint64_t visible);
 static void kvr_capacity_bound(kvr_capacity_t *c, uint64_t tokens);
 
@@ -36,7 +36,7 @@ kvr_capacity_set(kvr_capacity_t *c, uint64_t tokens,
 }
 
 
-kvr_capacity_verdict_t
+bool
 kvr_capacity_learn(kvr_capacity_t *c, const kvr_capacity_sample_t *s)
 {
     uint64_t  most, visible, hot, ghost;
@@ -57,31 +57,25 @@ kvr_capacity_learn(kvr_capacity_t *c, const kvr_capacity_sample_t *s)
             c->misses = 0;
             c->lost = 0;
 
-            return KVR_CAPACITY_RESTARTED;
+            return true;
         }
     }
 
     if (c->tokens == 0) {
-        return kvr_capacity_first(c, s, visible);
-    }
+        kvr_capacity_first(c, s, visible);
 
-    if (ghost > visible && s->cached > visible + s->slack) {
+    } else if (ghost > visible && s->cached > visible + s->slack) {
         kvr_capacity_bound(c, c->tokens + c->tokens / KVR_CAPACITY_STEP);
         c->grown++;
 
-        return KVR_CAPACITY_GREW;
-    }
-
-    if (visible > hot + s->slack && s->cached + s->slack >= hot
-        && s->cached + s->slack < visible)
+    } else if (visible > hot + s->slack && s->cached + s->slack >= hot
+               && s->cached + s->slack < visible)
     {
         kvr_capacity_bound(c, c->tokens - c->tokens / KVR_CAPACITY_STEP);
         c->shrunk++;
-
-        return KVR_CAPACITY_SHRANK;
     }
 
-    return KVR_CAPACITY_NOTHING;
+    return false;
 }
 
 
@@ -90,7 +84,7 @@ kvr_capacity_learn(kvr_capacity_t *c, const kvr_capacity_sample_t *s)
  * one: otherwise the engine may have been restarted.
  */
 
-static kvr_capacity_verdict_t
+static void
 kvr_capacity_first(kvr_capacity_t *c, const kvr_capacity_sample_t *s,
     uint64_t visible)
 {
@@ -105,21 +99,19 @@ kvr_capacity_first(kvr_capacity_t *c, const kvr_capacity_sample_t *s,
             c->lost = s->held;
         }
 
-        return KVR_CAPACITY_NOTHING;
+        return;
     }
 
     held = c->lost ? c->lost : less ? s->held : 0;
 
     if (held == 0) {
-        return KVR_CAPACITY_NOTHING;
+        return;
     }
 
     c->tokens = held;
     c->first = held;
     c->lost = 0;
     c->source = KVR_CAPACITY_LEARNED;
-
-    return KVR_CAPACITY_FOUND;
 }
 
 

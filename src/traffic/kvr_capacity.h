@@ -76,15 +76,6 @@ typedef struct {
 } kvr_capacity_sample_t;
 
 
-typedef enum {
-    KVR_CAPACITY_NOTHING = 0,   /* the answer says nothing */
-    KVR_CAPACITY_GREW,
-    KVR_CAPACITY_SHRANK,
-    KVR_CAPACITY_FOUND,         /* the first value, learned */
-    KVR_CAPACITY_RESTARTED      /* the engine has nothing any more */
-} kvr_capacity_verdict_t;
-
-
 /*
  * Sets a value from a source.  False: nothing changed, as the value is the
  * same as before, or is known from a source that overrides this one.
@@ -93,8 +84,8 @@ typedef enum {
 bool kvr_capacity_set(kvr_capacity_t *c, uint64_t tokens,
     kvr_capacity_source_t source);
 
-kvr_capacity_verdict_t kvr_capacity_learn(kvr_capacity_t *c,
-    const kvr_capacity_sample_t *s);
+/* True: the engine was restarted, it has nothing any more. */
+bool kvr_capacity_learn(kvr_capacity_t *c, const kvr_capacity_sample_t *s);
 
 /* "none", "learned", "scraped", "configured" */
 const char *kvr_capacity_source_name(uint32_t source);

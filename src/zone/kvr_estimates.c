@@ -260,7 +260,7 @@ kvr_estimates_answer(kvr_shard_t *k, uint32_t h, const kvr_routed_record_t *r)
 
         c = e->capacity;
 
-        if (kvr_capacity_learn(&c, &a) == KVR_CAPACITY_RESTARTED) {
+        if (kvr_capacity_learn(&c, &a)) {
             kvr_estimated_clear(k, h, KVR_ESTIMATE_RESTARTED);
         }
 

@@ -679,7 +679,7 @@ def names_are_documented():
     sources = "".join(path.read_text()
                       for path in (ROOT / "ngx_module").rglob("*.c"))
     changes = (ROOT / "CHANGES").read_text()
-    names = set(re.findall(r'ngx_string\("(kv_router_\w+)"\)', sources))
+    names = set(re.findall(r'(?:ngx_string|X)\("(kv_router_\w+)"[,)]', sources))
     gone = set(re.findall(r'\{ "(kv_router_\w+)",', sources))
     assert gone, "the directives that are gone"
     for name in gone:
