@@ -28,7 +28,6 @@
 
 local bit = require "bit"
 local checked = require "resty.kv_router.request.conf".check
-local ffi = require "ffi"
 local least = require "resty.kv_router.request.order".least
 local order = require "resty.kv_router.request.order"
 
@@ -36,8 +35,6 @@ local bxor = bit.bxor
 local byte = string.byte
 local ceil = math.ceil
 local costs = order.costs
-local ffi_copy = ffi.copy
-local ffi_new = ffi.new
 local lowest = order.lowest
 local math_log = math.log
 local max = math.max
@@ -45,15 +42,6 @@ local min = math.min
 local rshift = bit.rshift
 local setmetatable = setmetatable
 local tonumber = tonumber
-
-
-ffi.cdef [[
-typedef struct {
-    uint64_t    hash;           /* of worker and rank */
-    uint32_t    generation;     /* of the holder that it is of */
-    uint32_t    known;
-} ngx_http_kv_router_place_t;
-]]
 
 
 local _M = { name = "prefix_hash" }
@@ -65,8 +53,6 @@ local SETTINGS = {
     load_factor = { type = "number", default = 1.25, min = 1 },
 }
 
-local places_t = ffi.typeof("ngx_http_kv_router_place_t[?]")
-local MIN_SIZE = 64
 local MIN_WEIGHT = 0.001     -- the smallest that is not 0
 local OVER = 2^40            -- what a worker without room costs more
 local SEED = 0x2545f4914f6cdd1dULL
@@ -78,8 +64,7 @@ function _M.new(conf)
         return nil, err
     end
 
-    return setmetatable({ conf = complete, places = places_t(MIN_SIZE),
-                          size = MIN_SIZE }, mt)
+    return setmetatable({ conf = complete, places = {} }, mt)
 end
 
 
@@ -126,33 +111,15 @@ local function key_of(ctx, tokens)
 end
 
 
-local function grow(self, holder)
-    local size = max(2 * self.size, holder + 1)
-    local places = ffi_new(places_t, size)
-
-    ffi_copy(places, self.places,
-             self.size * ffi.sizeof("ngx_http_kv_router_place_t"))
-
-    self.places = places
-    self.size = size
-end
-
-
 -- The hash of a candidate's worker and rank: not of its holder's number, which
 -- other machines don't share.  Kept, as worker is a string.
 local function hash_of(self, c)
-    local holder = c.holder
+    local place = self.places[c.holder]
 
-    if holder >= self.size then
-        grow(self, holder)
-    end
-
-    local place = self.places[holder]
-
-    if place.known == 0 or place.generation ~= c.generation then
-        place.known = 1
-        place.generation = c.generation
-        place.hash = mix(hash_text(c.worker, c.worker_len) + c.rank)
+    if not place or place.generation ~= c.generation then
+        place = { generation = c.generation,
+                  hash = mix(hash_text(c.worker, c.worker_len) + c.rank) }
+        self.places[c.holder] = place
     end
 
     return place.hash

@@ -9,30 +9,15 @@
 
 
 local checked = require "resty.kv_router.request.conf".check
-local ffi = require "ffi"
 local order = require "resty.kv_router.request.order"
 
 local costs = order.costs
-local ffi_new = ffi.new
 local lowest = order.lowest
-local max = math.max
 local setmetatable = setmetatable
-
-
-ffi.cdef [[
-typedef struct {
-    double      current;        /* the larger, the sooner */
-    uint32_t    generation;     /* of the holder that it is of */
-    uint32_t    known;
-} ngx_http_kv_router_turn_t;
-]]
 
 
 local _M = { name = "round_robin" }
 local mt = { __index = _M }
-
-local turns_t = ffi.typeof("ngx_http_kv_router_turn_t[?]")
-local MIN_SIZE = 64
 
 
 function _M.new(conf)
@@ -41,20 +26,21 @@ function _M.new(conf)
         return nil, err
     end
 
-    return setmetatable({ turns = turns_t(MIN_SIZE), size = MIN_SIZE }, mt)
+    return setmetatable({ turns = {} }, mt)
 end
 
 
--- Makes room for the holder's turn.
-local function grow(self, holder)
-    local size = max(2 * self.size, holder + 1)
-    local turns = ffi_new(turns_t, size)
+-- A candidate's turn: of its holder, while that is of the same generation; the
+-- larger current is, the sooner it comes.
+local function turn_of(self, c, random)
+    local turn = self.turns[c.holder]
 
-    ffi.copy(turns, self.turns,
-             self.size * ffi.sizeof("ngx_http_kv_router_turn_t"))
+    if not turn or turn.generation ~= c.generation then
+        turn = { generation = c.generation, current = random() * c.weight }
+        self.turns[c.holder] = turn
+    end
 
-    self.turns = turns
-    self.size = size
+    return turn
 end
 
 
@@ -66,19 +52,7 @@ function _M:pick(ctx)
 
     for i = 1, n do
         local c = candidates[i]
-        local holder = c.holder
-
-        if holder >= self.size then
-            grow(self, holder)
-        end
-
-        local turn = self.turns[holder]
-
-        if turn.known == 0 or turn.generation ~= c.generation then
-            turn.known = 1
-            turn.generation = c.generation
-            turn.current = ctx.random() * c.weight
-        end
+        local turn = turn_of(self, c, ctx.random)
 
         cost[i] = -(turn.current + c.weight)
         total = total + c.weight
