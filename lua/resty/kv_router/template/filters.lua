@@ -305,32 +305,35 @@ function _F.items(x)
 end
 
 
-function _F.list(x)
+local function itself(x)
+    return x
+end
+
+
+-- f of each element, and the number of these.
+local function each(x, f)
     local elements, n = sequence(x)
     local made = {}
 
     burn(n)
 
     for i = 1, n do
-        made[i] = elements[i]
+        made[i] = f(elements[i])
     end
 
-    return list(made, n)
+    return made, n
+end
+
+
+function _F.list(x)
+    return list(each(x, itself))
 end
 
 
 function _F.join(x, separator)
-    local elements, n = sequence(x)
-    local made = {}
+    local made, n = each(x, str)
 
-    separator = separator == nil and "" or str(separator)
-    burn(n)
-
-    for i = 1, n do
-        made[i] = str(elements[i])
-    end
-
-    return strings.join(made, n, separator)
+    return strings.join(made, n, separator == nil and "" or str(separator))
 end
 
 
@@ -494,16 +497,7 @@ local function mapped(x, f)
         return generator({}, 0)         -- even of None
     end
 
-    local elements, n = sequence(x)
-    local made = {}
-
-    burn(n)
-
-    for i = 1, n do
-        made[i] = f(elements[i])
-    end
-
-    return generator(made, n)
+    return generator(each(x, f))
 end
 
 

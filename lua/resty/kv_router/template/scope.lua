@@ -189,11 +189,6 @@ readers.If = function(scope, node)
 end
 
 
-readers.For = function(scope, node)
-    scope:expression(node.iter)
-end
-
-
 function readers.Set(scope, node)
     scope:expression(node.value)
     scope:target(node.target)
@@ -210,14 +205,16 @@ function readers.Macro(scope, node)
 end
 
 
-function readers.CallBlock(scope, node)
-    scope:expression(node.call)
+local function reader(field)
+    return function(scope, node)
+        scope:expression(node[field])
+    end
 end
 
 
-function readers.FilterBlock(scope, node)
-    scope:expression(node.filter)
-end
+readers.For = reader "iter"
+readers.CallBlock = reader "call"
+readers.FilterBlock = reader "filter"
 
 
 -- Does an expression or a body read a name?
