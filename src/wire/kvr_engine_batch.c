@@ -38,6 +38,10 @@ static kvr_rc_t kvr_engine_verdict(kvr_decoder_t *d, kvr_engine_event_t *e);
 static kvr_rc_t kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e);
 static kvr_rc_t kvr_engine_store_verdict(kvr_decoder_t *d,
     kvr_engine_event_t *e);
+static kvr_why_t kvr_engine_left_out(kvr_decoder_t *d, kvr_engine_event_t *e,
+    uint32_t *blocks);
+static kvr_why_t kvr_engine_store_wrong(const kvr_engine_event_t *e,
+    const char **detail);
 
 
 /* Fields after the tag, by position. */
@@ -96,7 +100,7 @@ static const kvr_field_t  kvr_named_fields[] = {
     KVR_FIELD("object_key", kvr_field_object_key),
     KVR_FIELD("group_id", kvr_field_object_group),
     KVR_FIELD("block_mm_infos", kvr_field_mm_infos),
-    { NULL, 0, NULL }
+    { NULL, 0, kvr_field_skip }
 };
 
 
@@ -248,26 +252,18 @@ kvr_engine_batch_next(kvr_decoder_t *d, kvr_event_t *ev)
     memset(&e, 0, sizeof(kvr_engine_event_t));
     e.ev = ev;
 
-    switch (item.type) {
-
-    case MPACK_TOKEN_ARRAY:
+    if (item.type == MPACK_TOKEN_ARRAY) {
         rc = kvr_engine_array(d, &e, item.count);
-        break;
 
-    case MPACK_TOKEN_MAP:
+    } else if (item.type == MPACK_TOKEN_MAP) {
         rc = kvr_engine_map(d, &e, item.count);
-        break;
 
-    default:
+    } else {
         return kvr_event_refuse(d, ev, KVR_WHY_TYPE,
                                 "event is neither an array nor a map");
     }
 
-    if (rc != KVR_OK) {
-        return rc;
-    }
-
-    return kvr_engine_verdict(d, &e);
+    return rc == KVR_OK ? kvr_engine_verdict(d, &e) : rc;
 }
 
 
@@ -299,18 +295,12 @@ kvr_engine_array(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
         }
 
         if (i == 0 && e->tagged) {
-            switch (e->ev->kind) {
 
-            case KVR_STORE:
+            if (e->ev->kind == KVR_STORE) {
                 field = kvr_stored_fields;
-                break;
 
-            case KVR_REMOVE:
+            } else if (e->ev->kind == KVR_REMOVE) {
                 field = kvr_removed_fields;
-                break;
-
-            default:
-                break;
             }
         }
     }
@@ -323,7 +313,6 @@ static kvr_rc_t
 kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
 {
     uint32_t             i;
-    kvr_field_read_t    *read;
     kvr_msgpack_item_t   key, item;
     const kvr_field_t   *field;
 
@@ -336,18 +325,15 @@ kvr_engine_map(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t n)
             return KVR_INVALID;
         }
 
-        read = kvr_field_skip;
-
         for (field = kvr_named_fields; field->name != NULL; field++) {
             if (key.type == MPACK_TOKEN_STR && key.count == field->len
                 && memcmp(key.bytes, field->name, key.count) == 0)
             {
-                read = field->read;
                 break;
             }
         }
 
-        if (read(d, e, &item) != KVR_OK) {
+        if (field->read(d, e, &item) != KVR_OK) {
             return KVR_INVALID;
         }
     }
@@ -460,22 +446,18 @@ kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
                                 e->wrong[ev->kind].detail);
     }
 
-    if (ev->kind == KVR_REMOVE) {
+    if (ev->kind == KVR_REMOVE && !e->has_handles) {
+        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
+                                "a removal without block hashes");
+    }
 
-        if (!e->has_handles) {
-            return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
-                                    "a removal without block hashes");
-        }
+    /* other fields that a map may name are ignored */
 
-        if (ev->nhandles == 0 || e->nremaining != ev->nhandles) {
-            ev->remaining = NULL;
-        }
-
-    } else {
-
-        /* other fields that a map may name are ignored */
-
+    if (ev->kind != KVR_REMOVE) {
         ev->nhandles = 0;
+    }
+
+    if (ev->nhandles == 0 || e->nremaining != ev->nhandles) {
         ev->remaining = NULL;
     }
 
@@ -489,24 +471,18 @@ kvr_engine_rest(kvr_decoder_t *d, kvr_engine_event_t *e)
 static kvr_rc_t
 kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
 {
-    uint32_t      good, blocks;
-    uint64_t      whole;
-    kvr_why_t     why, left_out;
+    uint32_t      blocks;
+    kvr_why_t     why;
+    const char   *detail;
     kvr_event_t  *ev;
 
     ev = e->ev;
     ev->remaining = NULL;
 
-    if (ev->pairs && !d->conf.contract.pairs) {
-        return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
-                                "token pairs (EAGLE), and the index is not "
-                                "of pairs");
-    }
-
-    if (ev->ntokens != 0 && d->conf.contract.pairs && !ev->pairs) {
-        return kvr_event_filter(d, ev, KVR_WHY_BIGRAM,
-                                "single tokens, and the index is of pairs "
-                                "(EAGLE)");
+    if (ev->pairs != d->conf.contract.pairs && (ev->pairs || ev->ntokens)) {
+        return kvr_event_filter(d, ev, KVR_WHY_BIGRAM, ev->pairs
+                ? "token pairs (EAGLE), and the index is not of pairs"
+                : "single tokens, and the index is of pairs (EAGLE)");
     }
 
     if (ev->ntokens != 0) {
@@ -522,90 +498,133 @@ kvr_engine_store_verdict(kvr_decoder_t *d, kvr_engine_event_t *e)
             kvr_event_lora_id(d, ev, e->lora_id);
         }
 
-        left_out = KVR_WHY_NONE;
-        blocks = ev->nhandles;
-        whole = e->block_size * ev->nhandles;
+        why = kvr_engine_left_out(d, e, &blocks);
 
-        if (ev->nhandles != 0 && ev->ntokens < whole
-            && ev->ntokens > whole - e->block_size)
-        {
-            left_out = KVR_WHY_PARTIAL;
-            d->detail = "the last block is partial";
-            blocks--;
-            whole -= e->block_size;
-            ev->ntokens = (uint32_t) whole;
-        }
+        if (why != KVR_WHY_NONE) {
 
-        if (e->unclassified) {
-            return kvr_event_filter(d, ev, KVR_WHY_EXTRA_KEY,
-                                    "multimodal infos are not indexed, nor "
-                                    "is what has two salts");
-        }
-
-        if (e->has_extra_keys) {
-            why = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys,
-                                 &good);
-
-            if (why == KVR_WHY_EXTRA_KEY) {
-                left_out = why;
-                d->detail = "an extra key can't be classified";
-                blocks = kvr_min(blocks, good);
-
-            } else if (why != KVR_WHY_NONE) {
-                kvr_engine_wrong(e, KVR_OF_STORE, why,
-                                 "extra_keys don't fit the blocks");
-            }
-        }
-
-        if (left_out != KVR_WHY_NONE) {
-
-            if (blocks == 0 || e->wrong[KVR_STORE].why != KVR_WHY_NONE
-                || ev->ntokens != whole)
-            {
-                return kvr_event_filter(d, ev, left_out, d->detail);
+            if (blocks == 0) {
+                return kvr_event_filter(d, ev, why, d->detail);
             }
 
             /* keep the blocks before the first block that is left out */
 
-            ev->why = left_out;
+            ev->why = why;
             ev->nfiltered = ev->nhandles - blocks;
             ev->nhandles = blocks;
             ev->ntokens = (uint32_t) (e->block_size * blocks);
         }
     }
 
+    why = kvr_engine_store_wrong(e, &detail);
+    if (why != KVR_WHY_NONE) {
+        return kvr_event_refuse(d, ev, why, detail);
+    }
+
+    if (ev->ntokens == 0) {
+        ev->block_size = 0;
+    }
+
+    return KVR_OK;
+}
+
+
+/*
+ * Why blocks at the end of a store are left out; d->detail has it in words.
+ * *blocks: the number of blocks before them, which stay.
+ */
+
+static kvr_why_t
+kvr_engine_left_out(kvr_decoder_t *d, kvr_engine_event_t *e, uint32_t *blocks)
+{
+    uint32_t      good;
+    uint64_t      whole;
+    kvr_why_t     why, keys;
+    kvr_event_t  *ev;
+
+    ev = e->ev;
+    why = KVR_WHY_NONE;
+    whole = e->block_size * ev->nhandles;
+    *blocks = ev->nhandles;
+
+    if (ev->nhandles != 0 && ev->ntokens < whole
+        && ev->ntokens > whole - e->block_size)
+    {
+        why = KVR_WHY_PARTIAL;
+        d->detail = "the last block is partial";
+        whole -= e->block_size;
+        ev->ntokens = (uint32_t) whole;
+        (*blocks)--;
+    }
+
+    if (e->unclassified) {
+        d->detail = "multimodal infos are not indexed, nor is what has two "
+                    "salts";
+        *blocks = 0;
+        return KVR_WHY_EXTRA_KEY;
+    }
+
+    if (e->has_extra_keys) {
+        keys = kvr_extra_keys(d, ev, &e->extra_keys_item, e->extra_keys,
+                              &good);
+
+        if (keys == KVR_WHY_EXTRA_KEY) {
+            why = keys;
+            d->detail = "an extra key can't be classified";
+            *blocks = kvr_min(*blocks, good);
+
+        } else if (keys != KVR_WHY_NONE) {
+            kvr_engine_wrong(e, KVR_OF_STORE, keys,
+                             "extra_keys don't fit the blocks");
+        }
+    }
+
+    if (e->wrong[KVR_STORE].why != KVR_WHY_NONE || ev->ntokens != whole) {
+        *blocks = 0;
+    }
+
+    return why;
+}
+
+
+/* Why a store is refused. */
+
+static kvr_why_t
+kvr_engine_store_wrong(const kvr_engine_event_t *e, const char **detail)
+{
+    const kvr_event_t  *ev;
+
+    ev = e->ev;
+
     if (e->wrong[KVR_STORE].why != KVR_WHY_NONE) {
-        return kvr_event_refuse(d, ev, e->wrong[KVR_STORE].why,
-                                e->wrong[KVR_STORE].detail);
+        *detail = e->wrong[KVR_STORE].detail;
+        return e->wrong[KVR_STORE].why;
     }
 
     if (!e->has_handles || !e->has_tokens
         || (ev->ntokens != 0 && (!e->has_parent || !e->has_block_size)))
     {
-        return kvr_event_refuse(d, ev, KVR_WHY_SYNTAX,
-                                "a store without a required field");
+        *detail = "a store without a required field";
+        return KVR_WHY_SYNTAX;
     }
 
     if (ev->ntokens == 0) {
-        ev->block_size = 0;
-        return KVR_OK;
+        return KVR_WHY_NONE;
     }
 
     if (e->block_size > KVR_BLOCK_SIZE_MAX) {
-        return kvr_event_refuse(d, ev, KVR_WHY_LIMIT, "block_size too large");
+        *detail = "block_size too large";
+        return KVR_WHY_LIMIT;
     }
 
-    if (e->block_size == 0
-        || ev->ntokens != e->block_size * ev->nhandles)
-    {
-        return kvr_event_refuse(d, ev, KVR_WHY_LENGTH,
-                                "tokens are not block_size a block hash");
+    if (e->block_size == 0 || ev->ntokens != e->block_size * ev->nhandles) {
+        *detail = "tokens are not block_size a block hash";
+        return KVR_WHY_LENGTH;
     }
 
     if (e->off_root && !ev->has_parent) {
-        return kvr_event_refuse(d, ev, KVR_WHY_PARENT,
-                                "not a chain's first block, and no parent");
+        *detail = "not a chain's first block, and no parent";
+        return KVR_WHY_PARENT;
     }
 
-    return KVR_OK;
+    return KVR_WHY_NONE;
 }
