@@ -531,6 +531,32 @@ kvr_normalise_learn_one(kvr_normalise_op_t *op, kvr_known_block_t *b,
 
 /* ---- removals ----------------------------------------------------------- */
 
+/* These blocks are out of a tier; one that is in no other is gone. */
+
+static void
+kvr_normalise_forget(kvr_normalise_op_t *op, const kvr_change_t *gone)
+{
+    uint32_t            i;
+    kvr_known_block_t  *b;
+
+    for (i = 0; i < gone->nhandles; i++) {
+        b = kvr_normalise_find(op, gone->handles[i]);
+
+        if (b == NULL) {
+            continue;
+        }
+
+        b->copies[gone->tier] = 0;
+
+        if (b->state == KVR_KNOWN_LIVE
+            && kvr_normalise_tiers(op, gone->handles[i]) == 0)
+        {
+            kvr_known_move(&op->e->blocks, &op->h->live, b, KVR_KNOWN_GONE);
+        }
+    }
+}
+
+
 static kvr_rc_t
 kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why)
@@ -599,25 +625,8 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         return rc;
     }
 
-    for (i = 0; i < n; i++) {
-
-        b = kvr_normalise_find(op, e->handles[i]);
-
-        if (b == NULL) {
-            continue;
-        }
-
-        b->copies[ev->tier] = 0;
-
-        if (b->state == KVR_KNOWN_LIVE
-            && kvr_normalise_tiers(op, e->handles[i]) == 0)
-        {
-            kvr_known_move(&e->blocks, &op->h->live, b,
-                           KVR_KNOWN_GONE);
-        }
-    }
-
     if (n) {
+        kvr_normalise_forget(op, &gone);
         kvr_normalise_emit(op, &gone);
     }
 

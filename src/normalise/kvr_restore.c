@@ -211,6 +211,48 @@ kvr_restore_unpin(kvr_normalise_op_t *op)
 }
 
 
+/*
+ * The blocks of a store are held: tells of them.  Returns how many there are;
+ * if the zone was not full, that is all.
+ */
+
+static uint32_t
+kvr_restore_held(kvr_normalise_op_t *op, kvr_change_t *add)
+{
+    uint32_t            i, n;
+    uint64_t            handle;
+    kvr_known_block_t  *b;
+
+    for (i = 0, n = 0; i < add->nhandles; i++) {
+        handle = add->handles[i];
+
+        if ((kvr_normalise_tiers(op, handle) >> add->tier & 1) == 0) {
+            continue;
+        }
+
+        b = kvr_normalise_find(op, handle);
+
+        if (b) {
+            kvr_normalise_hold(op, b, add->tier, op->e->tiers[i] == 0);
+        }
+
+        op->e->handles[n++] = handle;
+    }
+
+    add->nhandles = n;
+
+    if (n) {
+        kvr_normalise_emit(op, add);
+    }
+
+    if (op->h->nclasses && add->tier == KVR_DEVICE) {
+        kvr_class_stored(op, add->handles, n);
+    }
+
+    return n;
+}
+
+
 kvr_rc_t
 kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_why_t *why)
@@ -240,28 +282,17 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
                 kvr_normalise_copy(op, b, ev->tier, ev->reused);
             }
 
-            continue;
+        } else if (tiers || (b && b->k && kvr_restore_pin(op, handle))) {
+            e->restored += tiers == 0;
+            e->tiers[n] = (uint8_t) tiers;
+            e->handles[n++] = handle;
+
+        } else if (b && b->not_indexed) {
+            what = b->why;
+
+        } else {
+            missing++;
         }
-
-        if (tiers == 0) {
-
-            if (b == NULL || b->k == 0 || !kvr_restore_pin(op, handle)) {
-
-                if (b && b->not_indexed) {
-                    what = b->why;
-
-                } else {
-                    missing++;
-                }
-
-                continue;
-            }
-
-            e->restored++;
-        }
-
-        e->tiers[n] = (uint8_t) tiers;
-        e->handles[n++] = handle;
     }
 
     rc = KVR_OK;
@@ -273,35 +304,7 @@ kvr_restore_offload(kvr_normalise_op_t *op, const kvr_event_t *ev,
         add.nhandles = n;
 
         rc = kvr_normalise_write(op, &add, why);
-
-        /* if the zone was not full, all blocks are held now */
-
-        for (i = 0, n = 0; i < add.nhandles; i++) {
-
-            handle = e->handles[i];
-
-            if ((kvr_normalise_tiers(op, handle) >> ev->tier & 1) == 0) {
-                continue;
-            }
-
-            b = kvr_normalise_find(op, handle);
-
-            if (b) {
-                kvr_normalise_hold(op, b, ev->tier, e->tiers[i] == 0);
-            }
-
-            e->handles[n++] = handle;
-        }
-
-        add.nhandles = n;
-
-        if (n) {
-            kvr_normalise_emit(op, &add);
-        }
-
-        if (op->h->nclasses && ev->tier == KVR_DEVICE) {
-            kvr_class_stored(op, e->handles, n);
-        }
+        n = kvr_restore_held(op, &add);
     }
 
     kvr_restore_unpin(op);
