@@ -25,7 +25,6 @@
 
 static bool kvr_relay_snapshot_take(kvr_relay_t *r);
 static kvr_rc_t kvr_relay_snapshot_put(void *data, const kvr_event_t *ev);
-static bool kvr_relay_snapshot_late(const kvr_relay_t *r, const void *data);
 static void kvr_relay_snapshot_failed(kvr_relay_t *r, const char *why,
     const redisReply *reply);
 static void kvr_relay_snapshot_part(kvr_relay_t *r, uint32_t i);

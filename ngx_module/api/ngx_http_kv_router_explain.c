@@ -13,24 +13,6 @@
 #include <math.h>
 
 
-static void ngx_http_kv_router_gen_double(yajl_gen g, const char *key,
-    double value);
-static void ngx_http_kv_router_gen_known(yajl_gen g, const char *key,
-    double value);
-static void ngx_http_kv_router_gen_bytes(yajl_gen g, const char *key,
-    const u_char *data, size_t len);
-static void ngx_http_kv_router_explain_who(yajl_gen g,
-    const ngx_http_kv_router_candidate_t *c);
-static void ngx_http_kv_router_explain_all(yajl_gen g, const char *key,
-    const ngx_http_kv_router_candidate_t *c, const uint32_t *list,
-    uint32_t first, uint32_t last);
-static void ngx_http_kv_router_explain_candidate(yajl_gen g,
-    const ngx_http_kv_router_candidate_t *c,
-    const ngx_http_kv_router_choice_t *choice, uint32_t i);
-static void ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
-    const ngx_http_kv_router_choice_t *choice, yajl_gen g);
-
-
 /* ---- as JSON ------------------------------------------------------------ */
 
 static void

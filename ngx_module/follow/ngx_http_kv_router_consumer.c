@@ -72,8 +72,6 @@ static void ngx_http_kv_router_consumer_repairer_connected(
     ngx_http_kv_router_redis_t *r);
 static void ngx_http_kv_router_consumer_repairer_disconnected(
     ngx_http_kv_router_redis_t *r);
-static void ngx_http_kv_router_consumer_answer(ngx_http_kv_router_redis_t *r,
-    void *data, kvr_reply_t *reply);
 
 static void ngx_http_kv_router_consumer_wake(ngx_http_kv_router_consumer_t *c);
 static void ngx_http_kv_router_consumer_work_handler(ngx_event_t *ev);

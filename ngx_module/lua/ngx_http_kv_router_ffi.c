@@ -10,15 +10,6 @@
 #include "ngx_http_kv_router_text.h"
 
 
-static int ngx_http_kv_router_ffi_rc(kvr_rc_t rc, const char *detail,
-    char **err);
-static int ngx_http_kv_router_ffi_event(ngx_http_kv_router_zone_t *zone,
-    const u_char *worker, size_t worker_len, const kvr_event_t *ev,
-    uint32_t *unknown, char **err);
-static kvr_rc_t ngx_http_kv_router_ffi_line(void *data, const char *line,
-    size_t len);
-
-
 uint32_t
 ngx_http_kv_router_ffi_version(void)
 {

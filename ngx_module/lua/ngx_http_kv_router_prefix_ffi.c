@@ -16,18 +16,9 @@ typedef struct {
 } ngx_http_kv_router_prefix_told_t;
 
 
-static kvr_prefix_key_t ngx_http_kv_router_prefix_key(
-    const ngx_http_kv_router_prefix_key_t *key);
-static kvr_prefix_freed_t ngx_http_kv_router_prefix_tell(
-    ngx_http_kv_router_prefix_told_t *told);
 static void ngx_http_kv_router_prefix_freed(void *data,
     const uint32_t *values, uint32_t n);
-static int ngx_http_kv_router_prefix_told(kvr_rc_t rc,
-    ngx_http_kv_router_prefix_told_t *told,
-    ngx_http_kv_router_prefix_freed_t *freed, char **err);
 static int ngx_http_kv_router_prefix_rc(kvr_rc_t rc, char **err);
-static void ngx_http_kv_router_prefix_text(void *data, const char *text,
-    size_t len);
 
 
 _Static_assert(sizeof(ngx_http_kv_router_prefix_node_t)

@@ -47,17 +47,6 @@ static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
 #define NGX_HTTP_KV_ROUTER_ZONE_MAX  ((size_t) 64 * 1024)  /* in MB */
 
 
-static ngx_int_t ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone,
-    ngx_log_t *log);
-static ngx_uint_t ngx_http_kv_router_zone_holds(
-    ngx_http_kv_router_zone_t *zone, size_t size, uint32_t max_workers);
-static size_t ngx_http_kv_router_part_size(
-    const ngx_http_kv_router_part_t *part, ngx_http_kv_router_zone_t *zone,
-    size_t size, const kvr_params_t *params);
-static ngx_http_kv_router_shctx_t *ngx_http_kv_router_zone_make(
-    ngx_http_kv_router_zone_t *zone, ngx_slab_pool_t *shpool, ngx_log_t *log);
-
-
 uint32_t
 ngx_http_kv_router_zone_workers(size_t size)
 {

@@ -26,8 +26,6 @@ typedef size_t  ngx_http_kv_router_elements_t;
 #endif
 
 
-static void *ngx_http_kv_router_redis_array(const redisReadTask *task,
-    ngx_http_kv_router_elements_t elements);
 static void ngx_http_kv_router_redis_look(const redisReply *reply,
     kvr_reply_t *view);
 static void ngx_http_kv_router_redis_element(const void *array, size_t i,

@@ -54,9 +54,6 @@ static void ngx_http_kv_router_attempt_save_session(
     ngx_peer_connection_t *pc, void *data);
 #endif
 
-static ngx_http_kv_router_holder_t *ngx_http_kv_router_attempt_holder(
-    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_candidate_t *c,
-    kvr_health_t **health);
 static ngx_uint_t ngx_http_kv_router_attempt_end(ngx_http_request_t *r,
     ngx_peer_connection_t *pc, ngx_uint_t state);
 static ngx_uint_t ngx_http_kv_router_attempt_complete(ngx_http_request_t *r);

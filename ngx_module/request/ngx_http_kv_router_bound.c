@@ -18,9 +18,6 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_uint_t ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx);
-
-
 static ngx_uint_t
 ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 {

@@ -15,8 +15,6 @@ static ngx_int_t ngx_http_kv_router_choice_keep(ngx_http_kv_router_ctx_t *ctx,
 static ngx_int_t ngx_http_kv_router_choice_order(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_choice_t *choice);
 static void ngx_http_kv_router_choice_count(ngx_http_kv_router_ctx_t *ctx);
-static uint32_t ngx_http_kv_router_best_left(ngx_http_kv_router_ctx_t *ctx,
-    ngx_uint_t anyhow);
 static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_mark_tried(ngx_http_kv_router_ctx_t *ctx,

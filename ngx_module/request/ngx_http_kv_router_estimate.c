@@ -10,10 +10,6 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static void ngx_http_kv_router_estimate_record(ngx_http_kv_router_ctx_t *ctx,
-    kvr_routed_record_t *record, kvr_routed_kind_t kind);
-
-
 /* ---- before the decision ------------------------------------------------ */
 
 ngx_uint_t

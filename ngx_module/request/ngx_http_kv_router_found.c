@@ -11,20 +11,6 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_int_t ngx_http_kv_router_lookup(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, uint32_t *found);
-static ngx_int_t ngx_http_kv_router_fill(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx);
-static ngx_uint_t ngx_http_kv_router_listed(ngx_str_t *list, ngx_str_t *id);
-static ngx_uint_t ngx_http_kv_router_eligible(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_holder_t *h, ngx_uint_t strict);
-static double ngx_http_kv_router_queued(const kvr_load_row_t *load,
-    double speed);
-static ngx_uint_t ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_holder_t *h, ngx_http_kv_router_candidate_t *c);
-static ngx_int_t ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx);
-
-
 /*
  * The matches of a lookup: a buffer of this process, used within one call,
  * with an element for each rank of max_workers.

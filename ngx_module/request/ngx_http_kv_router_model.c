@@ -14,14 +14,6 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_uint_t ngx_http_kv_router_has_adapter(
-    ngx_http_kv_router_holder_t *h, const ngx_str_t *name);
-static ngx_uint_t ngx_http_kv_router_behind(const ngx_str_t *name,
-    const ngx_str_t *model, ngx_str_t *adapter);
-static void ngx_http_kv_router_split_model(ngx_http_kv_router_ctx_t *ctx,
-    ngx_str_t *model, ngx_str_t *adapter);
-
-
 static ngx_uint_t
 ngx_http_kv_router_has_adapter(ngx_http_kv_router_holder_t *h,
     const ngx_str_t *name)

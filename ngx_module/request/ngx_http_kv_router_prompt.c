@@ -13,20 +13,6 @@
 #include <wire/kvr_route.h>
 
 
-static ngx_uint_t ngx_http_kv_router_scan(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
-static kvr_form_t ngx_http_kv_router_form(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
-static ngx_uint_t ngx_http_kv_router_encoded(ngx_http_request_t *r);
-static ngx_uint_t ngx_http_kv_router_search(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, kvr_prompt_t *prompt);
-static ngx_int_t ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names,
-    const kvr_prompt_t *body);
-static ngx_int_t ngx_http_kv_router_keep_names(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_names_t *names);
-
-
 /*
  * Finds the token ids, the model and the salt of the body.  If the model or
  * the salt is missing, its pointer is NULL; otherwise it points into the body

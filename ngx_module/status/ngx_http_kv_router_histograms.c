@@ -15,8 +15,6 @@ static void ngx_http_kv_router_histogram_metric(
     kvr_time_t kind, const kvr_histogram_t *h);
 static void ngx_http_kv_router_histogram_json(const char *key,
     kvr_time_t kind, const kvr_histogram_t *h, yajl_gen g);
-static void ngx_http_kv_router_told_json(ngx_http_kv_router_zone_t *zone,
-    yajl_gen g);
 
 
 static const struct {

@@ -9,28 +9,6 @@
 #include "../token/ngx_http_kv_router_turns.h"
 
 
-static void ngx_http_kv_router_object_json(const char *key,
-    const ngx_http_kv_router_field_t *f, const void *base, yajl_gen g);
-static uint64_t ngx_http_kv_router_redis_changed(
-    ngx_http_kv_router_zone_t *zone);
-static void ngx_http_kv_router_whys_json(const kvr_worker_counters_t *c,
-    ngx_uint_t from, ngx_uint_t to, yajl_gen g);
-static void ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w,
-    yajl_gen g);
-static void ngx_http_kv_router_rungs_json(const kvr_rungs_found_t *found,
-    yajl_gen g);
-static void ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf,
-    yajl_gen g);
-static void ngx_http_kv_router_name_json(const ngx_http_kv_router_worker_t *w,
-    yajl_gen g);
-static void ngx_http_kv_router_turns_json(
-    ngx_http_kv_router_zone_t *zone, yajl_gen g);
-static void ngx_http_kv_router_lease_json(ngx_http_kv_router_zone_t *zone,
-    uint32_t shard, yajl_gen g);
-static void ngx_http_kv_router_shards_json(ngx_http_kv_router_zone_t *zone,
-    yajl_gen g);
-
-
 static const char  *ngx_http_kv_router_why_names[] = {
     NGX_HTTP_KV_ROUTER_WHY_LIST(NGX_HTTP_KV_ROUTER_WHY_NAME)
 };

@@ -26,8 +26,6 @@ typedef struct {
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s);

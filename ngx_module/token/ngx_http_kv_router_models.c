@@ -28,8 +28,6 @@ static ngx_uint_t ngx_http_kv_router_model_known(kvr_model_t **known,
     ngx_uint_t max);
 static void ngx_http_kv_router_model_cleanup(void *data);
 static void ngx_http_kv_router_reading_cleanup(void *data);
-static ngx_http_kv_router_model_t *ngx_http_kv_router_model_of(
-    const u_char *name, size_t len);
 
 
 /* kv_router_model, as it is written */

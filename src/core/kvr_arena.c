@@ -24,7 +24,6 @@
 #define kvr_arena_inverse(words)  (65535 / words + 1)
 
 
-static uint32_t kvr_arena_class_of(uint32_t n);
 static uint32_t kvr_arena_take(kvr_arena_t *a, uint32_t c);
 static uint32_t kvr_arena_take_span(kvr_arena_t *a, uint32_t n);
 static void kvr_arena_put(kvr_arena_t *a, uint32_t piece);

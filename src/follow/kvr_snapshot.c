@@ -30,9 +30,6 @@ struct kvr_snapshot_s {
 };
 
 
-static bool kvr_snapshot_newer(const kvr_worker_t *w,
-    const kvr_snapshot_head_t *head, bool begin);
-static kvr_rc_t kvr_snapshot_enter(kvr_snapshot_t *s, kvr_worker_t **w);
 static uint32_t kvr_snapshot_event(kvr_snapshot_t *s, kvr_worker_t *w,
     uint32_t blocks);
 static kvr_rc_t kvr_snapshot_apply(kvr_snapshot_t *s, kvr_worker_t *w,

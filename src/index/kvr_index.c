@@ -11,10 +11,6 @@
 #include "../radix/kvr_roots.h"
 
 
-static bool kvr_index_inside(uint64_t size, uint64_t at, uint64_t n,
-    size_t bytes);
-static bool kvr_index_inside_views(uint64_t size, uint64_t at,
-    uint32_t max_views);
 static bool kvr_index_valid_radix(const kvr_radix_zone_t *r, uint64_t size);
 static bool kvr_index_valid_positional(const kvr_positional_zone_t *p,
     uint64_t size);

@@ -14,8 +14,6 @@
 #define KVR_KNOWN_FETCH  64
 
 
-static uint32_t *kvr_known_bucket(const kvr_known_t *t,
-    uint32_t owner, uint64_t handle);
 static uint32_t kvr_known_take(kvr_known_t *t, kvr_known_state_t state);
 static uint32_t kvr_known_evict(kvr_known_t *t, kvr_known_list_t *list);
 static void kvr_known_forget(kvr_known_t *t, kvr_known_list_t *list,

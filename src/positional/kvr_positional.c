@@ -28,14 +28,6 @@ typedef struct {
 } kvr_positional_chain_t;
 
 
-static kvr_rc_t kvr_positional_new(kvr_positional_t *x, uint32_t parent,
-    uint64_t hash, uint64_t sequence, uint32_t *block);
-static uint32_t kvr_positional_anchor(const kvr_positional_t *x,
-    uint32_t block);
-static uint64_t kvr_positional_seed_of(const kvr_positional_t *x,
-    uint32_t block);
-static kvr_rc_t kvr_positional_set_seed(kvr_positional_t *x, uint32_t block,
-    uint64_t seed);
 static kvr_rc_t kvr_positional_chain(kvr_positional_t *x,
     kvr_positional_chain_t *c);
 static inline uint64_t kvr_positional_fetch(const kvr_positional_t *x,

@@ -33,8 +33,6 @@ static kvr_rc_t kvr_prefix_lookup(kvr_prefix_t *c,
     kvr_prefix_lock_t *lock, uint32_t *values);
 static void kvr_prefix_found(kvr_prefix_t *c, uint32_t node, uint32_t length,
     kvr_prefix_node_t *out, uint32_t *values);
-static kvr_rc_t kvr_prefix_start(kvr_prefix_t *c, kvr_prefix_insertion_t *i,
-    kvr_prefix_walk_t *w);
 static kvr_rc_t kvr_prefix_step(kvr_prefix_t *c, kvr_prefix_insertion_t *i);
 static kvr_rc_t kvr_prefix_grow(kvr_prefix_t *c, kvr_prefix_insertion_t *i,
     kvr_prefix_walk_t *w);

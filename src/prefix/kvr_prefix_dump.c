@@ -41,12 +41,8 @@ static uint32_t kvr_prefix_collect(const kvr_prefix_t *c,
     kvr_prefix_shown_t *out, uint32_t limit, bool *more);
 static void kvr_prefix_show(const kvr_prefix_t *c,
     const kvr_prefix_item_t *p, uint32_t depth, kvr_prefix_shown_t *out);
-static uint64_t kvr_prefix_unit(const kvr_prefix_t *c,
-    const kvr_prefix_item_t *p, uint32_t i);
 static void kvr_prefix_print(const kvr_prefix_t *c,
     const kvr_prefix_shown_t *s, kvr_prefix_line_t *line);
-static void kvr_prefix_print_unit(const kvr_prefix_t *c, uint64_t unit,
-    kvr_prefix_line_t *line);
 static void kvr_prefix_add(kvr_prefix_line_t *line, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

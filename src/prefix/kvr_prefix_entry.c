@@ -11,8 +11,6 @@
 #define KVR_PREFIX_PRUNE     32         /* nodes in a transaction */
 
 
-static kvr_rc_t kvr_prefix_check_entry(const kvr_prefix_t *c,
-    const kvr_prefix_key_t *key);
 static kvr_rc_t kvr_prefix_find_entry(kvr_prefix_t *c,
     const kvr_prefix_key_t *key, uint32_t n, bool exact, size_t *length,
     void *value, size_t *len);

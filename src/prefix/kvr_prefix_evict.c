@@ -19,9 +19,6 @@ typedef struct {
 } kvr_prefix_place_t;
 
 
-static void kvr_prefix_some_values(kvr_prefix_t *c, kvr_prefix_place_t *at);
-
-
 bool
 kvr_prefix_note(kvr_prefix_t *c, const kvr_prefix_item_t *p)
 {

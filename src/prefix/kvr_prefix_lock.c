@@ -17,11 +17,6 @@
 #define KVR_PREFIX_PATH        1024     /* nodes in a transaction */
 
 
-static uint32_t kvr_prefix_owner(kvr_prefix_t *c);
-static kvr_rc_t kvr_prefix_release_all(kvr_prefix_t *c, uint32_t slot,
-    bool dead);
-
-
 /* The slot of this process among the owners; KVR_PREFIX_OWNERS: there is no
  * room. */
 

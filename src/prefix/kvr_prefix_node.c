@@ -14,30 +14,6 @@
 #define KVR_PREFIX_ITEM_BIT  0x80000000u
 
 
-static uint32_t kvr_prefix_hash(const kvr_prefix_t *c, uint32_t parent,
-    uint32_t page, const void *units);
-static uint32_t kvr_prefix_space_hash(const kvr_prefix_t *c,
-    const kvr_prefix_key_t *key, uint32_t flags);
-static uint32_t *kvr_prefix_bucket(const kvr_prefix_t *c, uint32_t hash);
-static void kvr_prefix_chain(kvr_prefix_t *c, uint32_t node, uint32_t hash,
-    bool fresh);
-static void kvr_prefix_unchain(kvr_prefix_t *c, uint32_t node);
-static uint32_t kvr_prefix_child(const kvr_prefix_t *c, uint32_t parent,
-    uint32_t page, const void *units);
-static uint32_t kvr_prefix_common(const kvr_prefix_t *c, const char *a,
-    const char *b, uint32_t n);
-static uint32_t kvr_prefix_new(kvr_prefix_t *c, const void *units,
-    size_t bytes, const uint32_t *values, uint32_t len);
-static uint32_t kvr_prefix_row(kvr_prefix_t *c, const void *data,
-    size_t bytes);
-static bool kvr_prefix_cut(kvr_prefix_t *c, kvr_prefix_item_t *p, uint32_t n);
-static void kvr_prefix_insert_first(kvr_prefix_t *c, uint32_t *first,
-    uint32_t node);
-static void kvr_prefix_take_out(kvr_prefix_t *c, uint32_t *first,
-    kvr_prefix_item_t *p);
-static void kvr_prefix_free(kvr_prefix_t *c, uint32_t node);
-
-
 /* The number of units that changes with nodes of these flags. */
 
 static inline uint64_t *

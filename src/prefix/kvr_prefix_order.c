@@ -22,13 +22,6 @@
 #define KVR_PREFIX_USE_ROOM  64     /* undo records for a node's use */
 
 
-static kvr_prefix_list_t *kvr_prefix_list_of(kvr_prefix_t *c,
-    const kvr_prefix_item_t *p);
-static void kvr_prefix_push(kvr_prefix_t *c, uint32_t node);
-static void kvr_prefix_fill(kvr_prefix_t *c, const kvr_prefix_item_t *p,
-    bool filled);
-
-
 static kvr_prefix_list_t *
 kvr_prefix_list_of(kvr_prefix_t *c, const kvr_prefix_item_t *p)
 {

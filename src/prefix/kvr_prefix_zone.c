@@ -20,11 +20,6 @@
                                             a slice */
 
 
-static void kvr_prefix_layout(kvr_prefix_zone_t *z, uint64_t size);
-static kvr_rc_t kvr_prefix_valid(const kvr_prefix_params_t *params,
-    size_t size, char why[KVR_PREFIX_WHY]);
-
-
 static const char  *kvr_prefix_policies[KVR_PREFIX_POLICIES] = {
     "lru", "lfu", "fifo", "mru", "priority"
 };

@@ -6,8 +6,6 @@
 #include "kvr_children.h"
 
 
-static uint64_t kvr_children_key_of(const kvr_radix_t *x, uint32_t child);
-static uint64_t kvr_children_slot(const kvr_radix_t *x, uint32_t child);
 static bool kvr_children_crowded(const kvr_radix_t *x, uint64_t slot);
 
 

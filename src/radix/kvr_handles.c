@@ -20,7 +20,6 @@ static inline bool kvr_handles_is(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, uint32_t run, uint32_t offset, kvr_handle_ref_t *ref);
 static bool kvr_handles_find_own(const kvr_radix_t *x, uint32_t view,
     uint64_t handle, kvr_handle_ref_t *ref);
-static inline bool kvr_handles_room(const kvr_radix_t *x);
 static bool kvr_handles_contest(kvr_radix_t *x, uint32_t run,
     kvr_handle_key_t key);
 

@@ -11,12 +11,6 @@
 
 static kvr_rc_t kvr_own_put(kvr_radix_t *x, uint32_t run, kvr_own_t *o,
     uint64_t handle, uint32_t offset, uint32_t tiers);
-static uint32_t kvr_own_delete(kvr_radix_t *x, uint32_t run,
-    const kvr_own_t *o, uint32_t i);
-static kvr_rc_t kvr_own_make(kvr_radix_t *x, kvr_run_t *r, uint32_t view,
-    uint32_t n, kvr_own_t **own);
-static kvr_rc_t kvr_own_widen(kvr_radix_t *x, kvr_own_t *o, uint32_t n);
-static void kvr_own_free(kvr_radix_t *x, kvr_run_t *r, kvr_own_t *o);
 
 
 kvr_own_t *

@@ -10,10 +10,6 @@ const uint8_t  kvr_pages_tails[] = { 8, 16, 24, 32, 48, 48, 64, 64,
                                      96, 96, 96, 96, 128, 128, 128, 128 };
 
 
-static kvr_rc_t kvr_pages_replace(kvr_arena_t *a, kvr_pages_t p, uint32_t i,
-    uint32_t used, uint32_t words);
-
-
 /* Replaces piece i, which has `used` words in use, by one of `words` words. */
 
 static kvr_rc_t

@@ -6,8 +6,6 @@
 #include "kvr_pairs.h"
 
 
-static kvr_pair_t *kvr_pairs_find(const kvr_cover_t *c, const kvr_run_t *run,
-    uint32_t view);
 static kvr_rc_t kvr_pairs_insert(kvr_cover_t *c, kvr_run_t *run,
     uint32_t view, uint32_t depth);
 static kvr_rc_t kvr_pairs_make_dense(kvr_cover_t *c, kvr_run_t *run,

@@ -36,8 +36,6 @@ static bool kvr_find_details(const kvr_radix_t *x, uint32_t detail,
     uint32_t *whole);
 static uint32_t kvr_find_dense(const uint16_t *dense, uint32_t *any,
     uint32_t n, uint32_t pos, uint32_t k, uint32_t *best, uint32_t *whole);
-static inline void kvr_find_pair(kvr_depths_t *out, uint32_t view,
-    uint32_t pair, uint32_t pos, uint32_t k, uint32_t *best, uint32_t *whole);
 static void kvr_find_tiered(kvr_depths_t *out);
 static void kvr_find_unclass(const kvr_radix_t *x, kvr_depths_t *out);
 

@@ -10,8 +10,6 @@
 
 
 static void kvr_radix_open(kvr_radix_t *x);
-static void kvr_radix_pause(kvr_radix_t *x, uint32_t run);
-static void kvr_radix_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t len);
 
 
 void

@@ -14,10 +14,6 @@
 #include "kvr_radix_words.h"
 
 
-static kvr_rc_t kvr_one_grow(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
-static void kvr_one_trim(kvr_radix_t *x, kvr_run_t *r, uint32_t n);
-
-
 /*
  * Do all pages keep their sizes when the length changes from one to the other?
  */

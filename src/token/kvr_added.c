@@ -6,7 +6,6 @@
 #include "kvr_added.h"
 
 
-static int kvr_added_compare(const void *a, const void *b);
 static void kvr_added_node(kvr_added_trie_t *t, const kvr_added_t *tokens,
     const kvr_added_t **sorted, uint32_t n, uint32_t depth);
 

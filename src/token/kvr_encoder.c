@@ -17,8 +17,6 @@ static void kvr_encoder_check(kvr_encoder_t *e);
 static void kvr_encoder_find(kvr_encoder_t *e);
 static void kvr_encoder_token(kvr_encoder_t *e);
 static void kvr_encoder_end(kvr_encoder_t *e);
-static bool kvr_encoder_is_cut(const kvr_added_t *token);
-static void kvr_encoder_trim(kvr_bytes_t *b);
 
 
 /* A part of the work, and how much it is, in pieces. */

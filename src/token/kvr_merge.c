@@ -11,8 +11,6 @@
 #define KVR_MERGE_KEPT       65536      /* ids for which memory is kept */
 
 
-static bool kvr_merge_room(kvr_merge_state_t *m, size_t n);
-static bool kvr_merge_long_room(kvr_merge_state_t *m);
 static bool kvr_merge_ids(kvr_merge_state_t *m, const kvr_vocabulary_t *v,
     uint32_t budget);
 static void kvr_merge_short(kvr_merge_state_t *m, const kvr_vocabulary_t *v);

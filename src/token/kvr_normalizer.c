@@ -8,7 +8,6 @@
 #include "kvr_normalizer.h"
 
 
-static bool kvr_normalizer_divides(const kvr_normalizer_t *n);
 static kvr_rc_t kvr_normalizer_replace(const kvr_normalizer_op_t *op,
     kvr_unicode_age_t age, kvr_bytes_t *repaired, kvr_matcher_t *m,
     const char *text, size_t len, kvr_bytes_t *out);

@@ -54,7 +54,6 @@ typedef struct {
 } kvr_gate_t;
 
 
-static bool kvr_gate_all(kvr_gate_t *g);
 static bool kvr_gate_group(kvr_gate_t *g, bool *folds);
 static bool kvr_gate_times(kvr_gate_t *g);
 static bool kvr_gate_escape(kvr_gate_t *g);
@@ -62,7 +61,6 @@ static bool kvr_gate_property(kvr_gate_t *g);
 static bool kvr_gate_class(kvr_gate_t *g);
 static bool kvr_gate_members(kvr_gate_t *g, kvr_bytes_t *without);
 static bool kvr_gate_without(kvr_gate_t *g, kvr_bytes_t *without);
-static bool kvr_gate_refuse(kvr_gate_t *g, const char *what);
 static pcre2_code *kvr_pattern_code(const char *text, size_t len,
     char why[KVR_PATTERN_WHY]);
 

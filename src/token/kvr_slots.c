@@ -44,10 +44,6 @@ _Static_assert(sizeof(kvr_slot_t) == KVR_SLOTS_SIZE, "a slot");
 _Static_assert(sizeof(kvr_slots_zone_t) % 64 == 0, "cache lines");
 
 
-static uint64_t kvr_slots_sum(const kvr_slots_t *t, const uint64_t key[2],
-    const uint64_t *data);
-static int32_t kvr_slots_victim(kvr_slots_t *t, uint64_t set, uint32_t tag,
-    uint32_t stamp, uint64_t *was);
 static bool kvr_slots_write(kvr_slots_t *t, uint64_t slot,
     const uint64_t key[2], const uint64_t *data);
 

@@ -12,12 +12,6 @@ static bool kvr_split_enter(kvr_split_t *s, const kvr_splitter_op_t *op,
     const char *text, const char *repaired, size_t len, bool first);
 static void kvr_split_mark(const kvr_splitter_op_t *op, const char *text,
     size_t len, bool first, kvr_bytes_t *out);
-static kvr_rc_t kvr_split_part(kvr_split_level_t *l,
-    const kvr_splitter_op_t *op, kvr_matcher_t *m, kvr_split_part_t *part);
-static kvr_rc_t kvr_split_first(kvr_split_level_t *l,
-    const kvr_splitter_op_t *op, kvr_matcher_t *m, kvr_split_part_t *part);
-static kvr_rc_t kvr_split_joined(kvr_split_level_t *l,
-    const kvr_splitter_op_t *op, kvr_matcher_t *m, kvr_split_part_t *part);
 
 
 void

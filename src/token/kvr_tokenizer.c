@@ -36,8 +36,6 @@ static const char *const  kvr_token_parts[KVR_TOKEN_PARTS] = {
 
 
 static bool kvr_token_load(kvr_token_load_t *l);
-static bool kvr_token_refused(kvr_token_load_t *l,
-    const kvr_token_value_t *m);
 static bool kvr_token_model(kvr_token_load_t *l, kvr_token_value_t model,
     kvr_token_value_t added);
 static bool kvr_token_unknown_id(kvr_token_load_t *l, kvr_token_value_t v,
@@ -54,8 +52,6 @@ static bool kvr_token_merges(kvr_token_load_t *l, kvr_token_value_t merges,
 static bool kvr_token_merge(kvr_token_load_t *l,
     const kvr_token_names_t *names, kvr_bytes_t *both, size_t split,
     uint32_t rank);
-static bool kvr_token_two(kvr_token_value_t pair, kvr_bytes_t *both,
-    size_t *split);
 
 
 kvr_tokenizer_t *

@@ -18,13 +18,6 @@
 #define KVR_TOKEN_MARK       "\xe2\x96\x81"
 
 
-static bool kvr_token_each(kvr_token_load_t *l, kvr_token_value_t v,
-    const char *name,
-    bool (*part)(kvr_token_load_t *l, kvr_token_value_t v));
-static bool kvr_token_pattern(kvr_token_load_t *l, kvr_token_value_t v,
-    kvr_pattern_t **pattern, kvr_bytes_t *literal);
-static bool kvr_token_compile(kvr_token_load_t *l, const char *text,
-    size_t len, kvr_pattern_t **pattern);
 static bool kvr_token_split(kvr_token_load_t *l, kvr_token_value_t v,
     kvr_splitter_op_t *op);
 static bool kvr_token_bytes(kvr_token_load_t *l, kvr_token_value_t v);

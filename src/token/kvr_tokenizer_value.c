@@ -11,9 +11,6 @@
 #include <stdio.h>
 
 
-static kvr_token_value_t kvr_token_value(kvr_json_t *j);
-
-
 bool
 kvr_token_refuse(kvr_token_load_t *l, const char *format, ...)
 {

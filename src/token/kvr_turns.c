@@ -66,20 +66,6 @@ typedef struct {
 } kvr_turns_find_t;
 
 
-static void kvr_turns_root(const kvr_turns_t *t,
-    const kvr_turns_terms_t *terms, uint64_t root[2]);
-static void kvr_turns_key(const kvr_turns_t *t, const uint64_t root[2],
-    const kvr_turns_cut_t *cut, uint64_t key[2]);
-static void kvr_turns_piece_key(const kvr_turns_t *t,
-    const kvr_turns_cursor_t *c, uint64_t key[2]);
-static kvr_rc_t kvr_turns_add(kvr_turns_t *t, kvr_turns_cursor_t *c,
-    const void *from, size_t halves, uint64_t now_ms);
-static bool kvr_turns_take(kvr_turns_t *t, kvr_turns_cursor_t *c, void *to,
-    size_t halves, uint64_t now_ms);
-static bool kvr_turns_open(const kvr_turns_find_t *f,
-    const kvr_turns_cut_t *cut, kvr_turns_cursor_t *c, kvr_turns_record_t *r);
-static size_t kvr_turns_walk(const kvr_turns_find_t *f, size_t i,
-    kvr_turns_entry_t *e);
 static size_t kvr_turns_cut_at(const kvr_turns_cut_t *cuts, size_t n,
     uint64_t byte);
 

@@ -87,8 +87,6 @@ static const struct {
 static bool kvr_unicode_stand_in(uint32_t at, const char *category, int han,
     uint32_t *found);
 static uint32_t kvr_unicode_small(uint32_t c);
-static void kvr_unicode_segment(kvr_unicode_form_t form, const char *text,
-    size_t len, kvr_bytes_t *out, kvr_unicode_marks_t *m);
 
 
 static uint8_t   *kvr_unicode_flags;

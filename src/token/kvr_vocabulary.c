@@ -13,9 +13,6 @@
                                            as whole: each is merged */
 
 
-static uint32_t kvr_vocabulary_power(uint32_t n);
-
-
 /* The smallest power of 2 that is not below n. */
 
 static uint32_t

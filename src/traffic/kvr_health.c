@@ -26,23 +26,6 @@ typedef struct {
 } kvr_circuit_t;
 
 
-static uint64_t kvr_health_word(uint64_t ms, uint64_t rest,
-    uint32_t generation);
-static uint64_t kvr_health_own(const uint64_t *word, uint32_t generation);
-static uint64_t kvr_health_ms(uint64_t word);
-static bool kvr_health_change(uint64_t *word, uint64_t *is, uint64_t to);
-static kvr_circuit_t kvr_circuit_unpack(uint64_t word);
-static uint64_t kvr_circuit_pack(const kvr_circuit_t *c, uint32_t generation);
-static uint64_t kvr_circuit_wait(const kvr_circuit_t *c,
-    const kvr_health_params_t *p);
-static kvr_health_state_t kvr_circuit_state(const kvr_circuit_t *c,
-    const kvr_health_params_t *p, uint64_t now_ms, uint64_t *left);
-static double kvr_health_share(const kvr_health_t *h, uint32_t generation,
-    const kvr_health_params_t *p, uint64_t now_ms);
-static void kvr_health_since(kvr_health_t *h, uint32_t generation,
-    uint64_t now_ms);
-
-
 #define kvr_tally(p)  (void) __atomic_fetch_add(p, 1, __ATOMIC_RELAXED)
 
 

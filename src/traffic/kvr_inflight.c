@@ -62,14 +62,10 @@ static void kvr_inflight_walk(const kvr_inflight_t *f, const uint64_t *locals,
     uint32_t n, kvr_inflight_spot_t *spot);
 static uint32_t kvr_inflight_child(const kvr_inflight_t *f, uint32_t parent,
     uint64_t block);
-static uint32_t kvr_inflight_slot(uint32_t parent, uint64_t block);
-static uint32_t kvr_inflight_make(kvr_inflight_t *f, uint32_t parent,
-    kvr_inflight_text_t *text, uint32_t start, uint32_t len);
 static uint32_t kvr_inflight_split(kvr_inflight_t *f, uint32_t node,
     uint32_t at);
 static uint32_t kvr_inflight_leaf(kvr_inflight_t *f, uint32_t parent,
     const uint64_t *locals, uint32_t n);
-static void kvr_inflight_link(kvr_inflight_t *f, uint32_t node);
 static void kvr_inflight_unlink(kvr_inflight_t *f, uint32_t node);
 static void kvr_inflight_free(kvr_inflight_t *f, uint32_t node);
 static bool kvr_inflight_room(kvr_inflight_node_t *v);

@@ -6,15 +6,9 @@
 #include "kvr_load.h"
 
 
-static kvr_load_row_t *kvr_load_own(const kvr_load_t *l,
-    const kvr_reservation_t *r);
-static void kvr_load_add(kvr_load_t *l, kvr_load_row_t *row, int64_t active,
-    int64_t prefills, int64_t prefill_tokens, int64_t decode_blocks);
 static bool kvr_load_count(int64_t *counter, int64_t n);
-static void kvr_load_prefills(kvr_load_row_t *row, uint64_t now_ms);
 static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
-static uint64_t kvr_load_piece(kvr_load_t *l, size_t size);
 
 
 void

@@ -7,10 +7,6 @@
 #include "../core/kvr_table.h"
 
 
-static uint64_t kvr_predict_name(const kvr_predict_zone_t *z, uint64_t chain,
-    uint32_t holder, uint32_t generation);
-static bool kvr_predict_has(const kvr_predict_zone_t *z, const char *base,
-    uint64_t chain, uint32_t holder, uint32_t generation, uint32_t now);
 static void kvr_predict_put(kvr_prediction_t *set, uint64_t name,
     uint32_t holder, uint32_t until);
 

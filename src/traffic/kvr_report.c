@@ -39,20 +39,6 @@ typedef struct {
 } kvr_report_sample_t;
 
 
-static uint32_t kvr_report_count(double value);
-static double kvr_report_known(uint32_t value, double unit);
-static bool kvr_report_line(const char *p, const char *end,
-    kvr_report_sample_t *s);
-static const char *kvr_report_labels(const char *p, const char *end,
-    kvr_report_sample_t *s);
-static void kvr_report_label(const char *name, size_t len, const char *value,
-    size_t value_len, kvr_report_sample_t *s);
-static bool kvr_report_number(const char *p, const char *end, double *value);
-static bool kvr_report_digits(const char *p, size_t len, uint32_t *n);
-static uint32_t kvr_report_put(const kvr_report_sample_t *s,
-    const kvr_report_metric_t *m, kvr_report_load_t *ranks, uint32_t nranks);
-
-
 #define KVR_REPORT_WAITING   offsetof(kvr_report_load_t, waiting)
 #define KVR_REPORT_RUNNING   offsetof(kvr_report_load_t, running)
 #define KVR_REPORT_USAGE     offsetof(kvr_report_load_t, usage)

@@ -15,7 +15,6 @@
 #define kvr_speed_of(word, generation)  ((word) >> 32 == (generation))
 
 
-static uint64_t kvr_speed_pack(uint32_t generation, uint32_t low);
 static double kvr_speed_slope(const kvr_speed_t *s, uint32_t generation);
 static double kvr_speed_estimate(const kvr_speed_t *s, uint32_t generation);
 static void kvr_speed_mean(kvr_speed_t *s, uint32_t generation, double slope,

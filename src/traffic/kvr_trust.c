@@ -21,11 +21,6 @@
 #define KVR_TRUST_SUMS      (sizeof(kvr_usage_t) / sizeof(uint64_t))
 
 
-static uint64_t kvr_trust_hash(kvr_trust_who_t who);
-static kvr_trust_score_t kvr_trust_unpack(uint64_t word, uint64_t hash);
-static void kvr_trust_begin(kvr_trust_t *t, uint32_t generation);
-
-
 #define kvr_trust_sum(p, n)  (void) __atomic_fetch_add(p, n, __ATOMIC_RELAXED)
 
 

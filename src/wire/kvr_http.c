@@ -20,14 +20,6 @@ typedef struct {
 } kvr_http_header_t;
 
 
-static kvr_rc_t kvr_http_status(const char *text, size_t len,
-    uint32_t *status);
-static char *kvr_http_header(char *text, char *end, kvr_http_header_t *h,
-    kvr_rc_t *rc);
-static bool kvr_http_field(const char *line, size_t len, kvr_http_header_t *h);
-static kvr_rc_t kvr_http_chunks(char *p, size_t left, bool move, size_t *len);
-
-
 /* Reads a status line: "HTTP/1.1 200 OK". */
 
 static kvr_rc_t

@@ -20,13 +20,6 @@ typedef struct {
 } kvr_plain_t;
 
 
-static void kvr_plain_byte(kvr_plain_t *p, char c);
-static void kvr_plain_string(kvr_plain_t *p, const kvr_json_text_t *s);
-static void kvr_plain_value(kvr_plain_t *p, uint32_t i);
-static void kvr_plain_content(kvr_plain_t *p, uint32_t i);
-static void kvr_plain_message(kvr_plain_t *p, uint32_t i);
-
-
 /* Fields at the top that chat templates show before the messages. */
 
 static const char *const  kvr_plain_before[] = {

@@ -14,7 +14,6 @@
 
 
 static kvr_rc_t kvr_tensorrt_next(kvr_decoder_t *d, kvr_event_t *ev);
-static void kvr_tensorrt_window(kvr_decoder_t *d);
 static void kvr_tensorrt_judge(kvr_decoder_t *d);
 static bool kvr_tensorrt_same_lora(const kvr_tensorrt_block_t *b,
     const kvr_tensorrt_block_t *before);

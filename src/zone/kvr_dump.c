@@ -80,11 +80,9 @@ static kvr_rc_t kvr_dump_shard(kvr_dump_t *d);
 static kvr_rc_t kvr_dump_collect(kvr_dump_t *d);
 static void kvr_dump_tell(void *data, const kvr_index_handle_t *h);
 static int kvr_dump_compare(const void *one, const void *two);
-static int kvr_dump_compare_depth(const void *one, const void *two);
 static kvr_rc_t kvr_dump_holder(kvr_dump_t *d, kvr_index_handle_t *e,
     size_t n);
 static uint32_t kvr_dump_run(kvr_dump_t *d, uint32_t run);
-static uint32_t *kvr_dump_slot(kvr_dump_t *d, uint32_t run);
 static kvr_rc_t kvr_dump_handles(kvr_dump_t *d, uint32_t view,
     kvr_index_handle_t *e, size_t n);
 static kvr_rc_t kvr_dump_chains(kvr_dump_t *d);

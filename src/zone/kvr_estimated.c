@@ -12,23 +12,13 @@
                                            in one call */
 
 
-static void kvr_estimated_write(kvr_shard_t *k, void *to, const void *from,
-    size_t size);
 static void kvr_estimated_drop_views(kvr_shard_t *k, uint32_t holder);
 static bool kvr_estimated_halved(const kvr_shard_t *k, uint32_t h);
-static kvr_rc_t kvr_estimated_open(kvr_shard_t *k, uint32_t h);
 static kvr_rc_t kvr_estimated_put(kvr_shard_t *k, uint32_t h, uint32_t e,
     const uint64_t *locals, const uint64_t *handles, uint32_t m, uint32_t n,
     uint32_t *done);
-static uint32_t kvr_estimated_prefix(const kvr_shard_t *k, uint32_t view,
-    const uint64_t *handles, uint32_t n);
 static void kvr_estimated_mark(kvr_shard_t *k, kvr_estimated_t *e,
     uint32_t marked, uint64_t handle);
-static uint64_t kvr_estimated_over(const kvr_shard_t *k, uint32_t h,
-    uint32_t e);
-static bool kvr_estimated_old(const kvr_point_t *p, uint32_t ttl,
-    uint32_t now);
-static uint32_t kvr_estimated_ttl(const kvr_estimated_t *e, uint32_t ttl);
 static void kvr_estimated_cut(kvr_shard_t *k, uint32_t h, uint32_t e,
     kvr_point_t *p, uint64_t n);
 

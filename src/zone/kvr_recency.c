@@ -10,20 +10,6 @@
 #define KVR_POINT_USED  (KVR_POINT_END | KVR_POINT_TOUCH)
 
 
-static uint32_t *kvr_recency_bucket(const kvr_recency_table_t *t,
-    uint32_t space, uint64_t handle);
-static void kvr_recency_hang(kvr_recency_table_t *t, kvr_point_t *p,
-    uint64_t handle);
-static void kvr_recency_unhang(kvr_recency_table_t *t, kvr_point_t *p);
-static kvr_point_t *kvr_recency_new(kvr_recency_table_t *t, uint32_t space,
-    uint64_t handle);
-static void kvr_recency_delete(kvr_recency_table_t *t, kvr_point_t *p);
-static kvr_recency_list_t *kvr_recency_list(kvr_recency_t *c,
-    const kvr_point_t *p);
-static void kvr_recency_append(kvr_recency_table_t *t, kvr_recency_list_t *l,
-    kvr_point_t *p);
-static void kvr_recency_take(kvr_recency_table_t *t, kvr_recency_list_t *l,
-    kvr_point_t *p);
 static void kvr_recency_grow(kvr_recency_table_t *t, kvr_recency_t *c,
     uint32_t space, uint64_t handle);
 static void kvr_recency_flags(kvr_recency_table_t *t, kvr_recency_t *c,

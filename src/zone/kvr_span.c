@@ -6,8 +6,6 @@
 #include "kvr_span.h"
 
 
-static uint32_t kvr_span_derived(kvr_shard_t *k, uint32_t view,
-    uint64_t handle, uint32_t from, uint32_t tiers, uint64_t *out);
 static kvr_rc_t kvr_span_write(kvr_shard_t *k, uint32_t view, kvr_tier_t tier,
     bool add, const uint64_t *handles, uint32_t n, uint32_t *unknown);
 

@@ -25,12 +25,6 @@ typedef struct {
 } kvr_zone_places_t;
 
 
-static uint32_t kvr_zone_workers(const kvr_params_t *params);
-static uint32_t kvr_zone_holders(const kvr_params_t *params);
-static void kvr_zone_places(const kvr_params_t *params, uint64_t size,
-    kvr_zone_places_t *at);
-static uint64_t kvr_zone_part(kvr_mem_t *mem, void *base, size_t size,
-    const kvr_params_t *params, uint32_t shard);
 static bool kvr_zone_sound(const kvr_zone_t *z, size_t size);
 static kvr_rc_t kvr_router_open(kvr_router_t *k, kvr_zone_t *z);
 static bool kvr_zone_differs(const kvr_params_t *is,
