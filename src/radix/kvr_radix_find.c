@@ -26,6 +26,8 @@ typedef int32_t __attribute__((vector_size(16)))   kvr_four_t;
 static bool kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes,
     uint32_t n, kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps,
     uint32_t *best);
+static inline uint32_t kvr_find_enter(const kvr_run_t *r, uint32_t parent,
+    uint32_t offset, kvr_step_t *steps, uint32_t *nsteps);
 static inline bool kvr_find_is_child(const kvr_radix_t *x, uint32_t run,
     uint32_t parent, uint32_t offset, uint64_t hash);
 static bool kvr_find_cover(const kvr_radix_t *x, const kvr_run_t *r,
@@ -144,7 +146,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     kvr_depths_t *out, kvr_step_t *steps, uint32_t *nsteps, uint32_t *best)
 {
     bool              torn;
-    uint32_t          i, k, m, pos, run, next, parent, offset, version, left;
+    uint32_t          k, m, pos, run, next, parent, offset, left;
     const kvr_run_t  *r;
 
     torn = false;
@@ -170,31 +172,12 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         r = kvr_radix_run(x, run);
 
-        for (i = 0; /* void */ ; i++) {
-            version = __atomic_load_n(&r->version, __ATOMIC_ACQUIRE);
-
-            if ((version & 1) == 0) {
-                break;
-            }
-
-            if (i == KVR_FIND_SPINS) {
-                return false;
-            }
-        }
-
         steps[*nsteps].run = run;
-        steps[*nsteps].version = version;
-        steps[*nsteps].stamp = kvr_load32(&r->stamp);
         steps[*nsteps].pos = pos;
-        (*nsteps)++;
 
-        m = kvr_load16(&r->len);
+        m = kvr_find_enter(r, parent, offset, steps, nsteps);
 
-        /* a run without blocks is about to be freed: it gets no stamp */
-
-        if (m == 0 || m > KVR_RUN_MAX || kvr_load32(&r->parent) != parent
-            || kvr_load16(&r->offset) != offset)
-        {
+        if (m == 0) {
             return false;
         }
 
@@ -211,9 +194,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
             next = 0;
         }
 
-        m = kvr_min(m, n - pos);
-
-        k = kvr_radix_same(x, r, 0, hashes + pos, m);
+        k = kvr_radix_same(x, r, 0, hashes + pos, kvr_min(m, n - pos));
 
         if (!kvr_find_cover(x, r, pos, k, out, best, &left)) {
             return false;
@@ -221,10 +202,7 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
 
         pos += k;
 
-        /*
-         * no view has all of this run, or the prompt ends, or there is no
-         * child
-         */
+        /* no view has all of this run, the prompt ends, or no child is left */
 
         if (k == 0 || *best < pos || pos == n
             || kvr_load32(&r->nchildren) == 0
@@ -240,6 +218,41 @@ kvr_find_walk(const kvr_radix_t *x, const uint64_t *hashes, uint32_t n,
     out->cut = true;
 
     return true;
+}
+
+
+/*
+ * Notes a run's version in the next step.  Returns the length of the run; 0:
+ * a writer is at it, or it is not what hangs there.
+ */
+
+static inline uint32_t
+kvr_find_enter(const kvr_run_t *r, uint32_t parent, uint32_t offset,
+    kvr_step_t *steps, uint32_t *nsteps)
+{
+    uint32_t  i, m, version;
+
+    version = __atomic_load_n(&r->version, __ATOMIC_ACQUIRE);
+
+    for (i = 0; version & 1; i++) {
+
+        if (i == KVR_FIND_SPINS) {
+            return 0;
+        }
+
+        version = __atomic_load_n(&r->version, __ATOMIC_ACQUIRE);
+    }
+
+    steps[*nsteps].version = version;
+    steps[*nsteps].stamp = kvr_load32(&r->stamp);
+    (*nsteps)++;
+
+    m = kvr_load16(&r->len);
+
+    /* a run without blocks is about to be freed: it gets no stamp */
+
+    return m <= KVR_RUN_MAX && kvr_load32(&r->parent) == parent
+           && kvr_load16(&r->offset) == offset ? m : 0;
 }
 
 
