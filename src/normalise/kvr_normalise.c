@@ -566,14 +566,12 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
     kvr_rc_t            rc;
     kvr_why_t           what;
     kvr_change_t        gone;
-    kvr_normaliser_t   *e;
     kvr_known_block_t  *b;
 
     if (ev->nhandles > KVR_EVENT_BLOCKS_MAX) {
         return kvr_normalise_not(op, KVR_INVALID, why, KVR_WHY_LIMIT);
     }
 
-    e = op->e;
     view = op->k->fleet.holders[op->holder].view;
     n = 0;
     missing = 0;
@@ -588,7 +586,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
         if (tiers >> ev->tier & 1) {
 
             if (kvr_normalise_last(op, b, ev, i)) {
-                e->handles[n++] = handle;
+                op->e->handles[n++] = handle;
             }
 
         } else if (view != KVR_VIEW_NONE
@@ -598,7 +596,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
              * the end of this span was forgotten, and its copies were counted
              * then
              */
-            e->handles[n++] = handle;
+            op->e->handles[n++] = handle;
 
         } else if (b && b->not_indexed) {
 
@@ -612,7 +610,7 @@ kvr_normalise_remove(kvr_normalise_op_t *op, const kvr_event_t *ev,
     }
 
     gone = ev->change;
-    gone.handles = e->handles;
+    gone.handles = op->e->handles;
     gone.nhandles = n;
 
     rc = kvr_normalise_write(op, &gone, why);
