@@ -33,6 +33,16 @@ typedef struct {
 } kvr_radix_row_t;
 
 
+/* Where a removal starts again if it is rolled back: at the last commit. */
+
+typedef struct {
+    uint32_t     mark;                  /* the first handle behind it */
+    uint32_t     unknown;               /* handles, up to there */
+    uint32_t     early_commits;
+    uint32_t     cost;                  /* of making room */
+} kvr_radix_undo_t;
+
+
 static void
 kvr_radix_row_begin(kvr_radix_t *x, kvr_radix_row_t *row, uint32_t run)
 {
@@ -124,23 +134,122 @@ kvr_radix_row_more(const kvr_radix_t *x, const kvr_radix_row_t *row,
 }
 
 
+/* Is the handle held in the tier?  Those of the row may be gone already. */
+
+static inline bool
+kvr_radix_row_find(kvr_radix_t *x, const kvr_radix_row_t *row, kvr_tier_t tier,
+    uint64_t handle, kvr_handle_ref_t *ref)
+{
+    if (!kvr_radix_row_next(x, row, handle, ref)
+        && (!kvr_handles_find(x, row->view, handle, ref)
+            || (ref->run == row->run && row->depth != KVR_COVER_DETAIL
+                && ref->offset >= row->depth)))
+    {
+        return false;
+    }
+
+    return ref->tiers & 1u << tier;
+}
+
+
+/*
+ * Ends the row and begins another at handle i, in a run.  If that commits, all
+ * up to here can't be rolled back.
+ */
+
+static void
+kvr_radix_row_change(kvr_radix_t *x, kvr_radix_row_t *row, uint32_t run,
+    uint32_t i, uint32_t unknown, kvr_radix_undo_t *undo)
+{
+    kvr_radix_row_flush(x, row);
+
+    if (row->run) {
+
+        /* free the row's run if nothing is left of it */
+
+        if (run != row->run) {
+            kvr_radix_free_if_empty(x, row->run, run);
+        }
+
+        kvr_radix_commit_if_low(x);
+    }
+
+    if (x->early_commits != undo->early_commits) {
+        undo->early_commits = x->early_commits;
+        undo->mark = i;
+        undo->unknown = unknown;
+    }
+
+    kvr_radix_row_begin(x, row, run);
+}
+
+
+/* Takes one block out of the row's run; false: there is no memory. */
+
+static inline bool
+kvr_radix_row_take(kvr_radix_t *x, kvr_radix_row_t *row, kvr_tier_t tier,
+    kvr_handle_ref_t *ref)
+{
+    kvr_radix_row_flush(x, row);
+
+    if (kvr_cover_del(&x->cover, row->r, row->view, ref->offset, tier)
+        != KVR_OK)
+    {
+        return false;
+    }
+
+    if (ref->own) {
+        kvr_own_set(x, ref, row->view, ref->tiers & ~(1u << tier));
+    }
+
+    if (ref->tiers == 1u << tier) {
+        kvr_radix_count(x, row->view, -1);
+    }
+
+    kvr_radix_row_begin(x, row, ref->run);
+
+    return true;
+}
+
+
+/* Ends the last row; the next removal may go on before it. */
+
+static inline void
+kvr_radix_row_end(kvr_radix_t *x, kvr_radix_row_t *row)
+{
+    uint64_t  before;
+
+    kvr_radix_row_flush(x, row);
+
+    if (row->run && row->offset && row->offset <= row->r->nhandles) {
+        before = *kvr_handles_at(x, row->r, row->offset - 1);
+        kvr_handles_hint(x, row->view,
+                         kvr_handle_key(&x->handles, before, KVR_SPACE_SHARED),
+                         before, row->run, row->offset - 1);
+    }
+
+    if (row->run) {
+        kvr_radix_free_if_empty(x, row->run, 0);
+    }
+}
+
+
 kvr_rc_t
 kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
     const uint64_t *handles, uint32_t n, uint32_t *unknown)
 {
-    uint32_t          i, k, mark, unknown_mark, cost, early_commits;
-    uint64_t          before;
-    kvr_rc_t          rc;
+    uint32_t          i, k;
     kvr_handle_ref_t  ref;
     kvr_radix_row_t   row;
+    kvr_radix_undo_t  undo;
     kvr_handle_key_t  key;
 
     memset(&row, 0, sizeof(row));
     row.view = view;
-    mark = 0;
-    unknown_mark = *unknown;
-    early_commits = x->early_commits;
-    cost = 0;
+
+    memset(&undo, 0, sizeof(undo));
+    undo.unknown = *unknown;
+    undo.early_commits = x->early_commits;
 
     if (n) {
         /* the entry to be deleted comes while the run is looked at */
@@ -160,48 +269,13 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
 
     for (i = 0; i < n; i++) {
 
-        if (!kvr_radix_row_next(x, &row, handles[i], &ref)) {
-
-            if (!kvr_handles_find(x, view, handles[i], &ref)
-                || (ref.run == row.run && row.depth != KVR_COVER_DETAIL
-                    && ref.offset >= row.depth))
-            {
-                (*unknown)++;
-                continue;
-            }
-        }
-
-        if ((ref.tiers & 1u << tier) == 0) {
+        if (!kvr_radix_row_find(x, &row, tier, handles[i], &ref)) {
             (*unknown)++;
             continue;
         }
 
-        if (ref.run != row.run || kvr_txn_room(x->mem) < KVR_RADIX_TXN_ROOM
-            || kvr_arena_limbo_room(&x->arena) < KVR_RADIX_LIMBO_ROOM)
-        {
-            /* free the row's run if nothing is left of it */
-
-            kvr_radix_row_flush(x, &row);
-
-            if (row.run) {
-
-                if (ref.run != row.run) {
-                    kvr_radix_free_if_empty(x, row.run, ref.run);
-                }
-
-                kvr_radix_commit_if_low(x);
-            }
-
-            if (x->early_commits != early_commits) {
-                /*
-                 * everything up to here is committed and can't be rolled back
-                 */
-                early_commits = x->early_commits;
-                mark = i;
-                unknown_mark = *unknown;
-            }
-
-            kvr_radix_row_begin(x, &row, ref.run);
+        if (ref.run != row.run || kvr_radix_short(x)) {
+            kvr_radix_row_change(x, &row, ref.run, i, *unknown, &undo);
         }
 
         row.offset = ref.offset;
@@ -214,56 +288,26 @@ kvr_radix_remove(kvr_radix_t *x, uint32_t view, kvr_tier_t tier,
             row.depth -= k + 1;
             row.gone += k + 1;
             i += k;
-            continue;
-        }
 
-        kvr_radix_row_flush(x, &row);
+        } else if (!kvr_radix_row_take(x, &row, tier, &ref)) {
 
-        rc = kvr_cover_del(&x->cover, row.r, view, ref.offset, tier);
-
-        if (rc != KVR_OK) {
             (void) kvr_txn_rollback(x->mem);
             kvr_radix_begin(x);
 
-            if (!kvr_radix_make_room(x, ref.run, &cost)) {
+            if (!kvr_radix_make_room(x, ref.run, &undo.cost)) {
                 return KVR_FULL;
             }
 
             /* start again from the last commit */
 
-            i = mark - 1;
-            *unknown = unknown_mark;
-            early_commits = x->early_commits;
+            i = undo.mark - 1;
+            *unknown = undo.unknown;
+            undo.early_commits = x->early_commits;
             row.run = 0;
-
-            continue;
         }
-
-        if (ref.own) {
-            kvr_own_set(x, &ref, view, ref.tiers & ~(1u << tier));
-        }
-
-        if (ref.tiers == 1u << tier) {
-            kvr_radix_count(x, view, -1);
-        }
-
-        kvr_radix_row_begin(x, &row, ref.run);
     }
 
-    kvr_radix_row_flush(x, &row);
-
-    if (row.run) {
-
-        if (row.offset && row.offset <= row.r->nhandles) {
-            before = *kvr_handles_at(x, row.r, row.offset - 1);
-            kvr_handles_hint(x, view,
-                             kvr_handle_key(&x->handles, before,
-                                            KVR_SPACE_SHARED),
-                             before, row.run, row.offset - 1);
-        }
-
-        kvr_radix_free_if_empty(x, row.run, 0);
-    }
+    kvr_radix_row_end(x, &row);
 
     return KVR_OK;
 }
