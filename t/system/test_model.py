@@ -374,9 +374,9 @@ def long_bodies():
             return router.status()["local_model"]["slices"] - before
 
         assert slices(1) == 1
-        # 64 KB a step; before scanning, the first step, the look-up, what is
-        # behind both, the choice, and sending
-        assert slices(64) == 64 * 4096 // 65536 + 8
+        # 64 KB a step; before scanning, the first step, rendering, the look-up,
+        # what is behind it, the choice, and sending
+        assert slices(64) == 64 * 4096 // 65536 + 9
 
         # the numbers of one body are not those of another one
         with ThreadPoolExecutor(8) as pool:

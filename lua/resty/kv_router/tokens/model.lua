@@ -448,6 +448,10 @@ local function fill(self, job, place)
         return nil, NO_TEMPLATE, "unsupported"
     end
 
+    if place.pause and not pcall(place.pause) then
+        return nil, NOT_IN_TIME, "budget"
+    end
+
     local ok
 
     ok, err, kind = tpl:render(vars, text, place.size)
