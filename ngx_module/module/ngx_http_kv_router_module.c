@@ -12,7 +12,7 @@
 
 #define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
 #define NGX_HTTP_KV_ROUTER_TEND_MORE     5      /* ms, while work is left */
-#define NGX_HTTP_KV_ROUTER_TEND_SLICE    500    /* us of such work */
+#define NGX_HTTP_KV_ROUTER_TEND_SLICE    200    /* us of such work */
 #define NGX_HTTP_KV_ROUTER_STUCK         10000  /* ms without a timer */
 #define NGX_HTTP_KV_ROUTER_JOIN_TRIES    20     /* of 50 ms each */
 

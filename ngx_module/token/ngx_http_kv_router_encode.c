@@ -24,7 +24,7 @@
 #include "../request/ngx_http_kv_router_route.h"
 
 
-#define NGX_HTTP_KV_ROUTER_ENCODE_SLICE  300000             /* ns */
+#define NGX_HTTP_KV_ROUTER_ENCODE_SLICE  200000             /* ns */
 #define NGX_HTTP_KV_ROUTER_ENCODE_BYTES  (64 * 1024 * 1024) /* of all texts */
 
 

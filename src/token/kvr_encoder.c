@@ -10,7 +10,7 @@
 #include <time.h>
 
 
-#define KVR_ENCODER_KEPT     (1 << 20)  /* bytes of a buffer that is kept from
+#define KVR_ENCODER_KEPT     (2 << 20)  /* bytes of a buffer that is kept from
                                            text to text */
 
 static void kvr_encoder_check(kvr_encoder_t *e);
