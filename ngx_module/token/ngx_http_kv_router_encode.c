@@ -149,12 +149,16 @@ ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *data,
 {
     ngx_http_kv_router_zone_t *zone = data;
 
-    int                               i;
+    int                               i, last;
     ngx_pool_cleanup_t               *cln;
     ngx_http_kv_router_encode_t      *e;
     ngx_http_kv_router_encode_end_t  *end;
 
-    for (i = 0; i < NGX_HTTP_KV_ROUTER_ENCODE_MAX; i++) {
+    i = bound ? 0 : NGX_HTTP_KV_ROUTER_ENCODE_TEXTS;
+    last = bound ? NGX_HTTP_KV_ROUTER_ENCODE_TEXTS
+                 : NGX_HTTP_KV_ROUTER_ENCODE_MAX;
+
+    for ( /* void */ ; i < last; i++) {
         e = &ngx_http_kv_router_encodes.all[i];
 
         if (e->state == NGX_HTTP_KV_ROUTER_ENCODE_FREE) {
@@ -162,7 +166,7 @@ ngx_http_kv_router_ffi_encode_take(ngx_http_request_t *r, void *data,
         }
     }
 
-    if (i == NGX_HTTP_KV_ROUTER_ENCODE_MAX
+    if (i == last
         || bound > NGX_HTTP_KV_ROUTER_ENCODE_BYTES
                    - ngx_http_kv_router_encodes.bytes)
     {

@@ -72,7 +72,8 @@ void ngx_http_kv_router_ffi_model_state(const u_char *name, size_t len,
     const char *why);
 
 
-#define NGX_HTTP_KV_ROUTER_ENCODE_MAX    8  /* at a time, of a process */
+#define NGX_HTTP_KV_ROUTER_ENCODE_TEXTS  8  /* at a time, of a process */
+#define NGX_HTTP_KV_ROUTER_ENCODE_MAX    16 /* and those without a text */
 
 /*
  * Semaphores that Lua waits on, one for each encoding, and the function by
@@ -86,7 +87,8 @@ void ngx_http_kv_router_ffi_encode_init(ngx_http_kv_router_post_pt post,
 
 /*
  * Begins an encoding for a request: its number, below …_ENCODE_MAX, and an
- * empty text of at most bound bytes to be filled.  It ends by …_encode_drop(),
+ * empty text of at most bound bytes to be filled.  A bound of 0: a place which
+ * is only to be paused.  It ends by …_encode_drop(),
  * or with the request's pool.  NGX_BUSY: there are as many as there may be, or
  * their texts may have too many bytes.  NGX_ERROR: no memory.
  */

@@ -73,6 +73,7 @@ local _M = {}
 local OK = 0
 local BUSY = -3
 local WHY_LEN = 512             -- KVR_MODEL_WHY
+local PLACES = 16               -- NGX_HTTP_KV_ROUTER_ENCODE_MAX
 local TURN = 0.05                -- seconds that a turn is waited for
 
 -- kvr_encoder_rc_t
@@ -212,11 +213,11 @@ local semaphores
 
 local function init()
     local new = require("ngx.semaphore").new
-    local pointers = ffi_new("void *[8]")
+    local pointers = ffi_new("void *[?]", PLACES)
 
     semaphores = {}
 
-    for i = 0, 7 do
+    for i = 0, PLACES - 1 do
         semaphores[i] = new(0)
         pointers[i] = semaphores[i].sem
     end
@@ -268,7 +269,7 @@ end
 
 
 -- The same for a step of a long body that has no place of its own.  If there are
--- too many texts, the step is done at once.  Yields.
+-- too many such steps, the step is done at once.  Yields.
 function _M.turn(r, zone)
     local number = _M.take(r, zone, 0)
 
