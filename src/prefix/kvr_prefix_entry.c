@@ -312,7 +312,7 @@ kvr_prefix_clear(kvr_prefix_t *c)
             }
         }
 
-        more = left && (more || c->zone->prune);
+        more = c->zone->prune || (left && more);
 
         kvr_prefix_exit(c);
 
