@@ -222,6 +222,36 @@ tap.raises('unknown setting "x"', "params are checked too",
                                             { params = { x = 1 } }))
 
 
+-- ---- homes ------------------------------------------------------------------
+
+do
+    local foreign = require "ffi".new("uint8_t[?]", 2, { 0, 1 })
+
+    -- the cost of a candidate with that holder
+    local function at(holder, conf, more)
+        local c = ctx({ { holder = holder, device = 2, host = 3, disk = 4,
+                          in_flight = 3 } }, isl160, { wanted = 0 })
+
+        for name, value in pairs(more or { foreign = foreign }) do
+            rawset(c, name, value)
+        end
+
+        pcall(kv_cost.pick, assert(kv_cost.new(conf)), c)
+
+        return order.costs(1)[1]
+    end
+
+    local set = { home = 0.5 }
+    local usual = at(0, {})
+
+    near(at(1, set) - usual, 8 * 0.5 * (10 - 4), 1e-9,
+         "away from home, what is neither cached nor in flight costs more")
+    is(at(0, set), usual, "at home it does not")
+    is(at(1, {}), usual, "nor by default")
+    is(at(1, set, {}), usual, "nor where no router shares its load")
+end
+
+
 -- ---- what is in flight ------------------------------------------------------
 
 local ours = { dynamo = false, prefill_load_scale = 1 }

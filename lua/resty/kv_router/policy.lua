@@ -24,9 +24,8 @@
 --     roles                     optional: the roles of the workers that it
 --                               chooses from, { "both" } when nil.  A policy
 --                               that wraps another passes on the other's
---     explain(self, ctx)        optional; for people, and only when one asks: a
---                               table of what each candidate costs, the lowest
---                               being the best, or nil
+--     explain(self, ctx)        optional; when a person asks: a table of what
+--                               each candidate costs, the lowest is the best
 --     done(self, ctx, outcome)  optional; in the log phase.  outcome, valid
 --                               during the call: worker, rank, tries, status
 --                               (of the last try), first_byte_us (since the
@@ -56,10 +55,9 @@
 --                               the load that the engine itself reports; nil:
 --                               not known
 --         health                "ok", "slow_start" (share is below 1) or
---                               "half_open" (one request may go there, to see
---                               whether it answers); "failed", "away" or
---                               "down" only when all who could have the
---                               request are
+--                               "half_open" (one request may try it);
+--                               "failed", "away" or "down" only when all who
+--                               could have the request are
 --         lora                  adapters loaded there, joined by commas; nil:
 --                               not known
 --         additional_blocks     that this request would add to decode_blocks
@@ -73,9 +71,8 @@
 --                               "UNVERIFIED", "BOUND" or "ESTIMATED";
 --                               confidence_id is the same as a number, from
 --                               0, for hot loops
---         confidence_reason     why: "none", "no_events", "silent",
---                               "redis_down", "gap_not_filled", "external",
---                               ... as in /workers (a string: see below)
+--         confidence_reason     why: "none", "no_events", "silent", ... as in
+--                               /workers (a string: see below)
 --         age                   seconds since its last message; -1: never
 --         address, model        strings; model "" when not said
 --         holder, generation    numbers that name (worker, rank): the pair is
@@ -92,6 +89,8 @@
 --     ctx.request               read lazily: resty.kv_router.request.request
 --     ctx.random()              a number in [0, 1)
 --     ctx.now                   seconds, monotonic, the clock of age
+--     ctx.foreign               uint8_t[] by holder, 1: another router's home
+--                               worker; nil: no router shares its load
 --     ctx.zone                  the name of the zone
 --     ctx.params                the table given to router:access() for this
 --                               request, or nil
@@ -363,9 +362,10 @@ end
 
 -- ---- asking -----------------------------------------------------------------
 
-local FIELDS = "best, block_size, candidates, dry, hashes, matches, now, params, "
-               .. "prompt_blocks, prompt_tokens, random, request, wanted, zone"
-local MAY_BE_NIL = { dry = true, params = true, zone = true }
+local FIELDS = "best, block_size, candidates, dry, foreign, hashes, matches, "
+               .. "now, params, prompt_blocks, prompt_tokens, random, request, "
+               .. "wanted, zone"
+local MAY_BE_NIL = { dry = true, foreign = true, params = true, zone = true }
 
 local ctx_mt = {
     __index = function(ctx, key)

@@ -2,9 +2,10 @@
 --
 -- kv_cost: the worker where the request costs the least, counting what it
 -- must prefill there, what it finds cached, and what already runs.  The
--- formula is that of Dynamo's KV router, and three things more: the weight of
+-- formula is that of Dynamo's KV router, and four things more: the weight of
 -- prefill (prefill_load_scale), what is being prefilled for other requests
--- (in_flight), and how fast a cache loses what it has (churn).
+-- (in_flight), how fast a cache loses what it has (churn), and which router is
+-- the home of the worker (home).
 --
 -- Lower is better; bs is the block size, isl the prompt's tokens, device, host
 -- and disk the blocks of the prompt cached there (host and disk: those beyond
@@ -22,7 +23,9 @@
 --     prefill       = prefill_tokens / bs
 --                     + wear * ((uncached + cached_tokens) / bs - credit)
 --     decode        = decode_blocks + additional_blocks
---     cost          = PREFILL_LOAD_SCALE * max(0, prefill)
+--     away          = HOME * max(0, isl / bs - max(disk, in_flight)) at another
+--                     router's home worker, 0 elsewhere
+--     cost          = PREFILL_LOAD_SCALE * (max(0, prefill) + away)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
 -- and all of it divided by the worker's share, which is below 1 while it starts
@@ -43,6 +46,11 @@
 -- have spreads: new conversations do not follow it to the few workers that had
 -- it first.  A conversation that is cached nearly whole stays.
 --
+-- away: where several routers share their load, each worker has one of them as
+-- its home.  A prompt that nobody has goes to one of the router's own workers
+-- first, so that routers do not all choose one worker before they hear of one
+-- another.  What is cached or in flight is followed wherever it is.
+--
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
 --
@@ -58,6 +66,9 @@
 --     in_flight              true     false     false: what is in flight is
 --                                               not counted as cached
 --     churn                  0.8      0         weight of churn, up to 1
+--     home                   0        0         weight of the home: blocks that
+--                                               a block which is not there
+--                                               costs more
 --     track_prefill          true     true      false: prefill is 0
 --     decay                  0        0         how fast credit fades as
 --                                               prefill queues up
@@ -117,6 +128,7 @@ local SETTINGS = {
     prefill_load_scale = { type = "number" },
     in_flight = { type = "boolean" },
     churn = { type = "number", max = 1 },
+    home = { type = "number", default = 0 },
     track_prefill = { type = "boolean", default = true },
     decay = { type = "number", default = 0 },
     active_request_weight = { type = "number", default = 0 },
@@ -234,6 +246,7 @@ local function fill(cost, ctx, conf)
     local fade = conf.decay / max(1, ceil(isl / bs)) / bs
     local least = fade > 0 and least_prefill(candidates) or 0
     local churn = conf.wear > 0 and mean_churn(candidates) or 0
+    local foreign = conf.home > 0 and ctx.foreign
     local fixed, slope, most = 1, 0, 1       -- of wear
 
     if churn > 0 then
@@ -267,7 +280,13 @@ local function fill(cost, ctx, conf)
 
         own = own * min(most, fixed + slope * c.churn)
 
-        cost[i] = (scale * max(0, queued + own)
+        local away = 0
+
+        if foreign and foreign[c.holder] > 0 then
+            away = conf.home * max(0, isl / bs - max(c.disk, shared))
+        end
+
+        cost[i] = (scale * (max(0, queued + own) + away)
                    + c.decode_blocks + c.additional_blocks
                    + request_weight * c.active_requests)
                   / c.share
