@@ -95,6 +95,22 @@ def events_get_lost_and_engines_restart():
     assert "| failed" in out, out
 
 
+def routers_share_their_load():
+    """routers share their load, unequal ones that come and go, too"""
+    results = []
+    for more in ((), ("--share", "5"),
+                 ("--share", "5", "--share-loss", "0.2", "--max-lag", "20"),
+                 ("--share", "5", "--router-shares", "80,20,0"),
+                 ("--share", "5", "--router-restart", "2")):
+        status, _, err = simulate(
+            *SMALL, "--workload", "burst", "--routers", "3", *more,
+            "--json", "shared.json", "--policy", "kv_cost={ home = 0.3 }")
+        assert status == 0, err
+        result = json.loads((Path(at) / "shared.json").read_text())
+        results.append([run["ttft_p90"] for run in result["runs"][0]["seeds"]])
+    assert len({tuple(result) for result in results}) == len(results), results
+
+
 def conclusions_are_tried_with_other_times():
     """--sensitivity: four tables more, and what becomes of each order"""
     status, out, err = simulate(
@@ -268,6 +284,18 @@ def mistakes_are_told():
             (("--times", "speed=1"), "none of base, prefill"),
             (("--trace", "/nowhere"), "/nowhere"),
             (("--trace", "a", "--conversations", "b"), "leave one of them out"),
+            (("--share-loss", "0.1"),
+             "--share-loss and --max-lag need --share"),
+            (("--routers", "2", "--router-shares", "1,2,3"),
+             "--router-shares must have a number for each of the 2 --routers, "
+             "not 3"),
+            (("--routers", "2", "--router-shares", "0,0"),
+             "--router-shares: one router must get requests"),
+            (("--routers", "2", "--router-shares", "1,x"),
+             '--router-shares must be a whole number from 0 to 1000000, not "x"'),
+            (("--router-restart", "5"),
+             "--router-restart needs at least 2 --routers, and no "
+             "--router-shares"),
             (("--compare", "a"), "--compare needs two files, 1 were given"),
             (("chat",), '"chat" is no option')):
         status, _, err = simulate(*args)
@@ -282,7 +310,7 @@ def main():
         at = Path(directory)
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
-            events_get_lost_and_engines_restart,
+            events_get_lost_and_engines_restart, routers_share_their_load,
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
             own_policies_are_found, traces_are_read, logs_of_nginx_are_read,

@@ -65,7 +65,14 @@ local NUMBERS = {
     seeds = { default = 3, least = 1, most = 1000, whole = true },
     ["first-seed"] = { default = 1, least = 1, most = 1e6, whole = true },
     cache = { least = 1, most = 10000 },
+    share = { least = 0, most = 60000 },
+    ["share-loss"] = { least = 0, most = 0.9 },
+    ["max-lag"] = { least = 0, most = 60000 },
+    ["router-restart"] = { least = 1, most = 1e5 },
+    ["router-shares"] = { least = 0, most = 1e6, whole = true },
 }
+
+local MAX_LAG = 50               -- milliseconds
 
 
 local function number(name, text)
@@ -128,6 +135,43 @@ local function times_of(text)
 end
 
 
+-- NUMBER,NUMBER,...
+local function shares_of(text)
+    local shares, all = {}, 0
+
+    for part in text:gmatch("[^,]+") do
+        shares[#shares + 1] = number("router-shares", part)
+        all = all + shares[#shares]
+    end
+
+    if all == 0 then
+        fail(2, "--router-shares: one router must get requests")
+    end
+
+    return shares
+end
+
+
+-- Options that need others.
+local function check_routers(found)
+    local shares, routers = found["router-shares"], found.routers
+
+    if shares and #shares ~= routers then
+        fail(2, "--router-shares must have a number for each of the %d "
+                .. "--routers, not %d", routers, #shares)
+    end
+
+    if found["router-restart"] and (shares or routers == 1) then
+        fail(2, "--router-restart needs at least 2 --routers, and no "
+                .. "--router-shares")
+    end
+
+    if not found.share and (found["share-loss"] or found["max-lag"]) then
+        fail(2, "--share-loss and --max-lag need --share")
+    end
+end
+
+
 local function options_of(args)
     local found = { policies = {}, times = TIMES, engine = "vllm",
                     workload = "chat", compare = {} }
@@ -154,6 +198,9 @@ local function options_of(args)
 
         elseif not value then
             fail(2, "--%s needs a value, see --help", name)
+
+        elseif name == "router-shares" then
+            found[name] = shares_of(value)
 
         elseif NUMBERS[name] then
             found[name] = number(name, value)
@@ -203,6 +250,8 @@ local function options_of(args)
     if found.sensitivity and found.seeds == 1 then
         fail(2, "--sensitivity needs at least 2 seeds: one has no interval")
     end
+
+    check_routers(found)
 
     if #found.policies == 0 then
         found.policies = { policy_of("round_robin"), policy_of("kv_cost") }
@@ -323,6 +372,11 @@ local function run_seed(options, seed, results, ceilings)
             repair_delay = options["repair-delay"] / 1000,
             restart = options.restart,
             restart_time = options["restart-time"],
+            share = options.share and options.share / 1000,
+            share_loss = options["share-loss"] or 0,
+            max_lag = (options["max-lag"] or MAX_LAG) / 1000,
+            router_shares = options["router-shares"],
+            router_restart = options["router-restart"],
             seed = seed, policy = policy,
         }, talks, clock, report)
 

@@ -1,11 +1,12 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- A router of kv-simulate: asks a policy as nginx does, and counts the load
--- that it has put on each worker.  Several routers share the index, and each
--- knows its own load alone, as several nginx do.
+-- that it has put on each worker.  Several routers share the index.  Each knows
+-- its own load alone, and that of the others when it has a group.
 
 
 local ffi = require "ffi"
+local group = require "resty.kv_router.tools.simulate.group"
 local host = require "resty.kv_router.tools.host"
 local lib = require "resty.kv_router.ffi"
 local new_random = require "resty.kv_router.request.random".new
@@ -75,8 +76,22 @@ function _M.new(number, index, what, workers, block_size, seed)
         begun = ffi_new("double[?]", workers),      -- when the running one began
         random = new_random(seed),
         outcome = ffi_new("ngx_http_kv_router_outcome_t"),
+        alone = group.rows(workers),    -- the load of others: none
         faults = 0,
     }, mt)
+end
+
+
+-- The router becomes a member of a group: conf and plan are those of
+-- group.new().
+function _M:share(conf, plan)
+    self.group = group.new(self.number, conf, function(worker, row)
+        local c = self.candidates[self.place_of[worker]]
+
+        row.active, row.prefills = c.active_requests, c.active_prefills
+        row.queued, row.begun = self.queued[worker], self.begun[worker]
+        row.decode = c.decode_blocks
+    end, plan)
 end
 
 
@@ -118,6 +133,14 @@ end
 
 -- ---- requests ---------------------------------------------------------------
 
+-- Adds a row of others, times `sign`, to a candidate.
+local function lend(c, row, sign)
+    c.active_requests = c.active_requests + sign * row.active
+    c.active_prefills = c.active_prefills + sign * row.prefills
+    c.decode_blocks = c.decode_blocks + sign * row.decode
+end
+
+
 -- Chooses a worker for a request, and reserves there.  Returns the worker, and
 -- the number of the prompt's blocks that the index has for it.
 function _M:route(request, now)
@@ -129,6 +152,16 @@ function _M:route(request, now)
     self.index:find(request.locals, n, depths)
     self.index:flying(self.number, request.locals, n, flying)
 
+    local others, any = self.alone, false
+
+    if self.group then
+        others, any = self.group:load(now)
+    end
+
+    if any then
+        self.group:raise(request.names, n, flying, now)
+    end
+
     for i = 0, match.n - 1 do
         local c, worker = candidates[i], worker_of[i]
         local depth = depths[worker]
@@ -138,10 +171,13 @@ function _M:route(request, now)
         c.additional_blocks = n - flying[worker]
         c.churn = self.index:churn(worker, now)
         c.prefill_tps = speeds[worker]
-        c.prefill_tokens = floor(simulated.left(queued[worker],
-                                                c.active_prefills,
-                                                speeds[worker],
-                                                1000 * (now - begun[worker])))
+
+        local row = others[worker]
+
+        lend(c, row, 1)
+        c.prefill_tokens = floor(simulated.left(
+            queued[worker] + row.queued, c.active_prefills, speeds[worker],
+            1000 * (now - max(begun[worker], row.begun))))
         best = max(best, depth)
     end
 
@@ -156,6 +192,9 @@ function _M:route(request, now)
 
     local ctx = policy.context(match, new_request(), nil, self.random, now,
                                WANTED)
+
+    ctx.foreign = self.group and self.group.foreign
+
     local chosen, _, _, failed = decide(self.policy, ctx)
     local c = candidates[chosen[0]]
     local worker = worker_of[chosen[0]]
@@ -171,9 +210,14 @@ function _M:route(request, now)
                                    request.prompt)
     request.flight, request.decode_blocks = self.index:fly(
         self.number, worker, request.locals, n)
+    request.decode_blocks = min(request.decode_blocks, n - flying[worker])
 
     -- tokens before the first one of the answer, as far as the router knows
     request.sample = c.prefill_tokens + request.prefill_tokens
+
+    for i = 0, match.n - 1 do
+        lend(candidates[i], others[worker_of[i]], -1)
+    end
 
     if c.active_prefills == 0 then
         begun[worker] = now
@@ -183,6 +227,11 @@ function _M:route(request, now)
     c.active_prefills = c.active_prefills + 1
     queued[worker] = queued[worker] + request.prefill_tokens
     c.decode_blocks = c.decode_blocks + request.decode_blocks
+    request.worker = worker
+
+    if self.group then
+        self.group:added(request, max(depths[worker], flying[worker]), now)
+    end
 
     return worker, depths[worker]
 end
@@ -200,6 +249,10 @@ local function prefill_ended(self, request, now)
     c.active_prefills = c.active_prefills - 1
     self.queued[worker] = self.queued[worker] - request.prefill_tokens
     self.begun[worker] = now
+
+    if self.group then
+        self.group:changed(worker, now)
+    end
 end
 
 
@@ -214,17 +267,27 @@ end
 
 
 -- The answer has grown by a block.
-function _M:grown(request)
+function _M:grown(request, now)
     local c = candidate_of(self, request)
 
     c.decode_blocks = c.decode_blocks + 1
     request.grown = (request.grown or 0) + 1
+
+    if self.group then
+        self.group:changed(request.worker, now)
+    end
 end
 
 
 local function finished(self, request, now, status)
     local c = candidate_of(self, request)
     local ended = self.index:land(self.number, request.worker, request.flight)
+
+    -- what peers had in flight when it came was not counted
+    if self.group then
+        ended = request.decode_blocks
+        self.group:ended(request, now)
+    end
 
     c.active_requests = c.active_requests - 1
     c.decode_blocks = max(0, c.decode_blocks - ended - (request.grown or 0))

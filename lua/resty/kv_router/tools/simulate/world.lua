@@ -11,6 +11,8 @@
 -- sent again at once.  While it is away no router has it as a candidate; when
 -- it is back, the first message of its new epoch empties its view.
 --
+-- Routers that share their load tell it one another: see group.lua.
+--
 -- A run depends on its configuration and its seed alone.
 
 
@@ -40,8 +42,10 @@ local _M = {}
 local mt = { __index = _M }
 
 
--- what is drawn of losses and restarts, apart from what routers draw
+-- what is drawn of losses and restarts, apart from what routers draw; and what
+-- is drawn of losses between routers
 local CHANCE = 2^40
+local BETWEEN = 2^41
 
 
 -- A spiral: at one worker at least PILE requests have no first token yet, and
@@ -232,7 +236,7 @@ end
 
 
 local function on_block(request)
-    request.router:grown(request)
+    request.router:grown(request, request.world.now)
 end
 
 
@@ -264,6 +268,25 @@ local function on_done(request, now)
 end
 
 
+-- The router that gets the next request.
+local function router_of(self)
+    local all, i = 0, 0
+
+    for _, share in ipairs(self.shares) do
+        all = all + share
+    end
+
+    local point = all * self.random()
+
+    repeat
+        i = i + 1
+        point = point - self.shares[i]
+    until point < 0
+
+    return self.routers[i]
+end
+
+
 -- asked: { talk, turn, before }, of one that is sent again also the times
 -- arrived and first_at of the request that failed.
 local function arrive(self, asked)
@@ -291,7 +314,7 @@ local function arrive(self, asked)
                                        + 2),
         arrived = asked.arrived or self.now,
         on_first = on_first, on_block = on_block, on_done = on_done,
-        router = self.routers[1 + floor(#self.routers * self.random())],
+        router = router_of(self),
     }
 
     -- an engine computes the last token of a prompt in any case
@@ -406,7 +429,58 @@ local function back(self, worker)
 end
 
 
+-- ---- groups of routers ------------------------------------------------------
+
+-- A member tells its load.
+local function tell(self, member)
+    local m = member:tell(self.now)
+
+    for _, router in ipairs(m and self.routers or {}) do
+        local other = router.group
+
+        if other ~= member and not other:loses(member.number, self.between) then
+            plan(self, self.now + self.conf.share, "hear",
+                 { member = other, message = m })
+        end
+    end
+end
+
+
+local function hear(self, what)
+    local m = what.message
+
+    if what.member:hear(m, self.now) then
+        plan(self, self.now + self.conf.share, "again",
+             self.routers[m.from + 1].group)
+    end
+end
+
+
+-- The next router goes, and the one that went before is back.
+local function turn(self, gone)
+    for i, router in ipairs(self.routers) do
+        local share = i == gone and 0 or 1
+
+        if router.group and share ~= self.shares[i] then
+            router.group:leaves(share == 0, self.now)
+        end
+
+        self.shares[i] = share
+    end
+
+    if self.talks > 0 then
+        plan(self, self.now + self.conf.router_restart, "turn",
+             gone % #self.routers + 1)
+    end
+end
+
+
 local ACTS = {
+    tell = tell,
+    hear = hear,
+    again = function(self, member) member:again(self.now) end,
+    renew = function(self, what) what.member:renew(what.add, self.now) end,
+    turn = turn,
     arrive = arrive,
     step = end_step,
     restart = restart,
@@ -422,7 +496,11 @@ local ACTS = {
 -- block_size, max_tokens, max_requests, times, routers, event_delay (seconds),
 -- event_loss (a share), repair_delay (seconds), restart (mean seconds of an
 -- engine from a start to the next restart; nil: none, and with one engine
--- none), restart_time (seconds that it is away), seed, policy = { name, conf }.
+-- none), restart_time (seconds that it is away), share (seconds until routers
+-- hear of one another; nil: never), with it share_loss (of these messages) and
+-- max_lag (seconds), router_shares (whole numbers, of the requests, by router; nil: equal),
+-- router_restart (seconds that each router in turn is away; nil: none), seed,
+-- policy = { name, conf }.
 -- talks: of workload.  clock: a table whose field `now` is the virtual time,
 -- for policies.  progress(done): called now and then.  Returns the figures of
 -- the run, or nil and a sentence.
@@ -436,7 +514,8 @@ function _M.run(conf, talks, clock, progress)
         depths = ffi_new("uint32_t[?]", conf.workers),
         random = new_random(conf.seed),
         chance = new_random(conf.seed + CHANCE),
-        workers = {}, routers = {}, ttfts = {}, gaps = {},
+        between = new_random(conf.seed + BETWEEN),
+        workers = {}, routers = {}, shares = {}, ttfts = {}, gaps = {},
         arrivals = 0, ended = 0, refused = 0, answered = 0, last_at = 0,
         prompt_tokens = 0, predicted = 0, had = 0, best = 0,
         longest_queue = 0,
@@ -459,6 +538,13 @@ function _M.run(conf, talks, clock, progress)
         end
 
         self.routers[i] = router
+        self.shares[i] = conf.router_shares and conf.router_shares[i] or 1
+
+        if conf.share then
+            router:share(conf, function(at, act, what)
+                plan(self, at, act, what)
+            end)
+        end
     end
 
     for _, talk in ipairs(talks) do
@@ -467,6 +553,10 @@ function _M.run(conf, talks, clock, progress)
 
     for _, worker in ipairs(conf.restart and self.workers or {}) do
         plan_restart(self, worker)
+    end
+
+    if conf.router_restart then
+        plan(self, conf.router_restart, "turn", 1)
     end
 
     local steps = 0
