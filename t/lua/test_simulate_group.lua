@@ -316,6 +316,17 @@ end
 
 -- ---- a run ------------------------------------------------------------------
 
+local simulated = require "resty.kv_router.tools.simulate.router"
+
+local routers = {}               -- of the present run
+local new = simulated.new
+
+simulated.new = function(...)
+    routers[#routers + 1] = new(...)
+
+    return routers[#routers]
+end
+
 local world = require "resty.kv_router.tools.simulate.world"
 
 local function run(options)
@@ -337,6 +348,8 @@ local function run(options)
 
     workload.spread(talks, 0.8, conf.workers, conf.times, SIZE)
 
+    routers = {}
+
     local ran = assert(world.run(conf, talks, clock, function() end))
 
     is(ran.unfinished + ran.faults, 0, "every request ends")
@@ -356,6 +369,28 @@ end
 
 local usual = run()
 local shared = run { share = 0.005 }
+
+do
+    local left = 0
+
+    for _, router in ipairs(routers) do
+        for worker = 0, 3 do
+            local c = router.candidates[worker]
+            local row = router.group:load(1e9)[worker]
+
+            left = left + c.active_requests + c.active_prefills
+                   + c.decode_blocks + router.debts[worker] + row.active
+            left = left + #router.group.adds + router.group.open
+        end
+
+        for _, at in pairs(router.group.flying) do
+            left = left + (next(at) and 1 or 0)
+        end
+    end
+
+    is(#routers, 4, "four routers have run")
+    is(left, 0, "when all is quiet every count of every router is 0")
+end
 
 is(crc(usual), 3752351226,
    "without sharing a seed gives what it gave before there was sharing")
