@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+# Copyright (C) the nginx-kv-router authors
+
+"""What it is worth that routers share their load, by kv-simulate.
+
+    routers.py [--results DIR] [--choose] [--print] [--seeds N] [TRIAL...]
+
+Runs the cells of a trial with four routers, and prints their TTFT p90 in
+milliseconds, the mean over the seeds, as Markdown.  A trial is a name of
+TRIALS: cells, and columns of options.  Without names all trials are run.
+
+--choose: the seeds from 111 on, which are for choosing; otherwise those from 1
+on, for the report.  --print: nothing is run, the results that are there are
+printed.  One run is done at a time.  Results are kept in DIR, and a run that is
+there is not done again.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+
+import matrix                                               # noqa: E402
+
+CELLS = {
+    "rag 64": ("rag", 64, 0.5, 25, 50, 8000),
+    "burst 64": ("burst", 64, 0.3, 50, 200, 6400),
+    "burst 64, 0.5": ("burst", 64, 0.5, 25, 50, 8000),
+    "burst 8": ("burst", 8, 0.5, 200, 5, 1333),
+    "rag 8": ("rag", 8, 0.5, 50, 50, 1333),
+    "chat 8": ("chat", 8, 0.5, 50, 50, 1333),
+    "batch 512": ("batch", 512, 0.9, 25, 1000, 8000),
+    "burst 512": ("burst", 512, 0.9, 25, 1000, 8000),
+}
+MOST = ("burst 8", "burst 64", "rag 64")
+BURSTS = ("burst 8", "burst 64")
+LARGE = ("batch 512", "burst 512", "burst 64, 0.5")
+HOME = 0.3
+
+
+def column(home=0, routers=4, **options):
+    """Options of kv-simulate."""
+    found = ["--routers", str(routers), "--policy",
+             f"kv_cost={{ home = {home} }}" if home else "kv_cost"]
+
+    for name, value in options.items():
+        found += ["--" + name.replace("_", "-"), str(value)]
+
+    return found
+
+
+def homes(weights, **options):
+    """Columns of some weights of the home."""
+    return {f"home {home}": column(home, **options) for home in weights}
+
+
+NONE = {"none": column()}
+ONE = {"one router": column(routers=1)}
+ALONE = {"share": 5, "max_lag": 0}      # the homes are known, the load is not
+WEIGHTS = (0.1, 0.3, 1)
+
+# By name: cells, and columns.
+TRIALS = {
+    "report": (MOST, {**NONE, **homes((0, HOME), share=5), **ONE}),
+    "alone": (MOST, {**NONE, **homes(WEIGHTS, **ALONE), **ONE}),
+    "shared": (MOST, {**NONE, **homes((0, *WEIGHTS), share=5), **ONE}),
+    "small": (("rag 8", "chat 8"),
+              {**NONE, **homes((0, *WEIGHTS), share=5), **ONE}),
+    "large": (LARGE, {**NONE, **homes((0, HOME), share=5), **ONE}),
+    "lag": (MOST, {f"{lag} ms, home {home}": column(home, share=lag,
+                                                    max_lag=1000)
+                   for lag in (5, 30, 50, 100, 200) for home in (0, HOME)}),
+    "loss": (BURSTS, {f"{loss} lost, home {home}": column(
+        home, share=5, share_loss=loss) for loss in (0.05, 0.3)
+                    for home in (0, HOME)}),
+    "unequal": (BURSTS, {
+        f"{shares}, {name}": column(router_shares=shares, **options)
+        for shares in ("80,20,0,0", "80,10,10,0", "100,0,0,0")
+        for name, options in (("none", {}), ("home 0", {"share": 5}),
+                              (f"home {HOME}", {"share": 5, "home": HOME}))}),
+    "turns": (BURSTS, {
+        f"{seconds} s, {name}": column(router_restart=seconds, **options)
+        for seconds in (5, 20)
+        for name, options in (("none", {}), ("home 0", {"share": 5}),
+                              (f"home {HOME}", {"share": 5, "home": HOME}))}),
+}
+
+
+def run(cell, options, seeds, folder, only_print):
+    """The results of one run; None: there are none."""
+    names = ("workload", "workers", "load", "cache", "event-delay", "requests")
+    command = [part for name, value in zip(names, CELLS[cell])
+               for part in ("--" + name, str(value))] + options
+    path = folder / ("-".join(command + [str(seeds[0])]).translate(
+        str.maketrans("", "", "{}= ,")).replace("--", "-")[1:] + ".json")
+    found = json.loads(path.read_text()) if path.exists() else {"ceilings": []}
+
+    if len(found["ceilings"]) >= seeds[1]:
+        return found
+
+    if only_print:
+        return None
+
+    part = path.with_suffix(".part")
+    done = subprocess.run(
+        [str(matrix.TOP / "util/kv-simulate"), "--json", str(part), *command,
+         "--first-seed", str(seeds[0]), "--seeds", str(seeds[1])],
+        capture_output=True, text=True, check=False)
+
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+
+    part.rename(path)
+
+    return json.loads(path.read_text())
+
+
+def main():
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--results", type=pathlib.Path,
+                        default=matrix.TOP / "build/routers")
+    parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("trials", nargs="*", choices=[[], *TRIALS])
+    options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    seeds = (111 if options.choose else 1, options.seeds)
+
+    for trial in options.trials or TRIALS:
+        cells, columns = TRIALS[trial]
+
+        print(f"\n{trial}, seeds {seeds[0]} to {sum(seeds) - 1}:\n")
+        matrix.row("cell", *columns)
+        matrix.row(*["---"] * (len(columns) + 1))
+
+        for cell in cells:
+            shown = []
+
+            for given in columns.values():
+                found = run(cell, given, seeds, options.results,
+                            options.only_print)
+                shown.append("-")
+
+                if found:
+                    values = [1000 * seed["ttft_p90"]
+                              for seed in found["runs"][0]["seeds"]]
+                    mean, half = matrix.interval(values[:seeds[1]])
+                    shown[-1] = f"{mean:.0f} ± {half:.0f}"
+
+            matrix.row(cell, *shown)
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
