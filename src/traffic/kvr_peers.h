@@ -1,0 +1,142 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Peers: what the other routers of the group have in flight at each holder,
+ * added up, and what this router's place among them is.  In the zone.
+ *
+ * WHO MAY WRITE.  One process has the lease: it alone writes the rows, the
+ * homes, the shares and the records of peers.  Anyone may read at any time,
+ * with relaxed atomics, and may see one field newer than the other.  If the
+ * holder of the lease dies or stands still, fresh_until_ms passes, at most
+ * KVR_PEERS_FRESH_MS later: then the rows, and the flights that peers told,
+ * count no more.  The next holder of the lease zeroes the rows, then makes
+ * them anew from what it hears.  Homes and shares stay as they were
+ * meanwhile.
+ *
+ * A row counts for one generation of its holder.
+ */
+
+
+#ifndef KVR_PEERS_H_INCLUDED
+#define KVR_PEERS_H_INCLUDED
+
+
+#include "../kvr.h"
+#include "../core/kvr_lock.h"       /* kvr_owner_t */
+#include "kvr_load.h"
+
+
+#define KVR_PEERS_MAX         31        /* 32 routers are a group at most */
+#define KVR_PEERS_FRESH_MS    150
+#define KVR_PEERS_SHARES      16        /* a share is a number of sixteenths */
+#define KVR_PEERS_LEASE_MS    100       /* unless renewed; the holder renews it
+                                           each 20 ms */
+#define KVR_PEERS_NAME_MAX    63        /* bytes */
+
+
+/* A peer's record.  Read by kvr_peers_read(). */
+typedef struct {
+    uint64_t    router;                 /* the peer's id; never 0 */
+    uint64_t    since_ms;               /* heard first; monotonic, our clock */
+    uint64_t    heard_ms;               /* last */
+    uint32_t    lag_us;                 /* of the newest message */
+    uint32_t    share;                  /* sixteenths */
+    uint32_t    active;                 /* requests */
+    uint32_t    state;                  /* kvr_peer_state_t */
+    char        name[KVR_PEERS_NAME_MAX + 1];
+    char        version[16];
+} kvr_peer_t;
+
+typedef enum {
+    KVR_PEER_FRESH = 0,                 /* the peer counts */
+    KVR_PEER_LATE,                      /* lag above max_lag */
+    KVR_PEER_SILENT,                    /* for KVR_PEERS_FRESH_MS */
+    KVR_PEER_LEAVING                    /* fresh, takes no new requests */
+} kvr_peer_state_t;
+
+
+typedef struct {
+    uint64_t    generation;
+    int64_t     active;
+    int64_t     prefills;
+    int64_t     prefill_tokens;
+    int64_t     decode_blocks;
+    uint64_t    begun_ms;               /* our clock; as in kvr_load_row_t */
+    uint64_t    pad[2];                 /* a cache line */
+} kvr_peer_row_t;
+
+
+/* In the zone. */
+typedef struct {
+    uint64_t    rows;                   /* offsets from the zone's base */
+    uint64_t    homes;                  /* a byte of each holder, 1: foreign */
+    uint32_t    max_holders;
+    uint32_t    alone;                  /* 1: no other router has a share, so
+                                           there are no homes */
+    uint64_t    fresh_until_ms;         /* 0: no peer is fresh */
+    uint64_t    router;                 /* this router's id; made by format,
+                                           never 0 */
+    uint64_t    owner;                  /* the lease: kvr_owner_t; 0: free */
+    uint64_t    renewed_ms;
+    uint64_t    free_ms;                /* since when it is free */
+    uint64_t    uncached;               /* tokens asked for that were not
+                                           cached: all processes add to it */
+    uint32_t    nshares;                /* routers whose shares follow, this
+                                           one included; 0: nobody heard yet */
+    uint32_t    own;                    /* of shares: this router's place */
+    uint32_t    shares[KVR_PEERS_MAX + 1];      /* by router's id, ascending */
+    uint32_t    seq;                    /* odd: peers[] is being written */
+    uint32_t    npeers;
+    kvr_peer_t  peers[KVR_PEERS_MAX];
+} kvr_peers_zone_t;
+
+
+/* A process's handle. */
+typedef struct {
+    kvr_peers_zone_t  *zone;
+    char              *base;
+    kvr_owner_t        self;
+} kvr_peers_t;
+
+
+/* Bytes behind kvr_peers_zone_t that rows and homes need. */
+size_t kvr_peers_size(uint32_t max_holders);
+void kvr_peers_format(kvr_peers_zone_t *z, char *base, uint64_t at,
+    uint32_t max_holders, uint64_t router);
+
+/*
+ * Takes or renews the lease.  leaving: this process exits; it takes a lease
+ * only if that is free for 200 ms, and gives its own up once.  True: this
+ * process has the lease now.  *taken: it has it newly; the rows are zeroed.
+ */
+bool kvr_peers_lease(kvr_peers_t *p, bool leaving, uint64_t now_ms,
+    bool *taken);
+void kvr_peers_release(kvr_peers_t *p, uint64_t now_ms);
+
+/* Does what peers tell count now? */
+static inline bool
+kvr_peers_fresh(const kvr_peers_t *p, uint64_t now_ms)
+{
+    return kvr_load64(&p->zone->fresh_until_ms) > now_ms;
+}
+
+
+/* Adds the peers' load of a holder to *row, if it is fresh. */
+void kvr_peers_add(const kvr_peers_t *p, uint32_t holder, uint32_t generation,
+    uint64_t now_ms, kvr_load_row_t *row);
+
+/* The homes, a byte of each holder, 1: another router's; NULL: no homes. */
+const uint8_t *kvr_peers_homes(const kvr_peers_t *p);
+
+/*
+ * This router's part of a bound, at least 1: by largest remainder of the
+ * shares in the zone.  The bound itself, if nobody was heard.  A pure
+ * function of the shares, so that all routers agree.
+ */
+uint32_t kvr_peers_part(const kvr_peers_t *p, uint32_t bound);
+
+/* Copies the records of peers; returns their number. */
+uint32_t kvr_peers_read(const kvr_peers_t *p, kvr_peer_t *out);
+
+
+#endif /* KVR_PEERS_H_INCLUDED */
