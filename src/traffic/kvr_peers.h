@@ -13,6 +13,11 @@
  * them anew from what it hears.  Homes and shares stay as they were
  * meanwhile.
  *
+ * A holder that stood still loses the lease, and learns so when it renews it.
+ * Until then, for one tick of 20 ms at most, it may write beside the new
+ * holder: its rows are absolute and clamped, its fresh_until_ms has passed,
+ * and the new holder, which sets all rows each tick, mends what differs.
+ *
  * A row counts for one generation of its holder.
  */
 
@@ -23,6 +28,7 @@
 
 #include "../kvr.h"
 #include "../core/kvr_lock.h"       /* kvr_owner_t */
+#include "../core/kvr_words.h"
 #include "kvr_load.h"
 
 
@@ -31,7 +37,13 @@
 #define KVR_PEERS_SHARES      16        /* a share is a number of sixteenths */
 #define KVR_PEERS_LEASE_MS    100       /* unless renewed; the holder renews it
                                            each 20 ms */
+#define KVR_PEERS_DOUBT_MS    40        /* not renewed for so long: does the
+                                           holder live? */
+#define KVR_PEERS_WAIT_MS     200       /* a process that leaves takes no lease
+                                           that is free for less */
 #define KVR_PEERS_NAME_MAX    63        /* bytes */
+#define KVR_PEERS_PARTS       16        /* bounds whose parts are kept; a power
+                                           of 2 */
 
 
 /* A peer's record.  Read by kvr_peers_read(). */
@@ -79,39 +91,89 @@ typedef struct {
     uint64_t    owner;                  /* the lease: kvr_owner_t; 0: free */
     uint64_t    renewed_ms;
     uint64_t    free_ms;                /* since when it is free */
-    uint64_t    uncached;               /* tokens asked for that were not
-                                           cached: all processes add to it */
     uint32_t    nshares;                /* routers whose shares follow, this
                                            one included; 0: nobody heard yet */
     uint32_t    own;                    /* of shares: this router's place */
     uint32_t    shares[KVR_PEERS_MAX + 1];      /* by router's id, ascending */
+    uint32_t    shares_seq;             /* odd: they are being written */
     uint32_t    seq;                    /* odd: peers[] is being written */
     uint32_t    npeers;
+    uint32_t    pad;
     kvr_peer_t  peers[KVR_PEERS_MAX];
+    uint64_t    uncached;               /* tokens asked for that were not
+                                           cached: all processes add to it */
 } kvr_peers_zone_t;
+
+
+/* The shares as a process read them last, and parts of bounds by them. */
+typedef struct {
+    uint32_t    seq;                    /* of the shares */
+    uint32_t    n;
+    uint32_t    own;
+    uint32_t    of[KVR_PEERS_MAX + 1];
+    struct {
+        uint32_t  bound;                /* 0: none */
+        uint32_t  part;
+    } parts[KVR_PEERS_PARTS];           /* by the bound's last bits */
+} kvr_peers_shares_t;
 
 
 /* A process's handle. */
 typedef struct {
-    kvr_peers_zone_t  *zone;
-    char              *base;
-    kvr_owner_t        self;
+    kvr_peers_zone_t   *zone;
+    char               *base;
+    kvr_owner_t         self;
+    bool                gave;           /* the process leaves, and gave its
+                                           lease up */
+    kvr_peers_shares_t  shares;
 } kvr_peers_t;
 
 
-/* Bytes behind kvr_peers_zone_t that rows and homes need. */
+/* Bytes that rows and homes need, at a multiple of 64. */
 size_t kvr_peers_size(uint32_t max_holders);
 void kvr_peers_format(kvr_peers_zone_t *z, char *base, uint64_t at,
     uint32_t max_holders, uint64_t router);
 
+/* self is 0 until the process joins. */
+void kvr_peers_attach(kvr_peers_t *p, kvr_peers_zone_t *z, char *base);
+
 /*
- * Takes or renews the lease.  leaving: this process exits; it takes a lease
- * only if that is free for 200 ms, and gives its own up once.  True: this
- * process has the lease now.  *taken: it has it newly; the rows are zeroed.
+ * Takes or renews the lease; to be called each 20 ms.  A free lease is taken
+ * at once, as is one whose holder is dead, or has not renewed it for
+ * KVR_PEERS_LEASE_MS.  leaving: this process exits.  It gives the lease up
+ * once, and takes one only if that is free for KVR_PEERS_WAIT_MS.  True: this
+ * process has the lease now.  *taken: it has it newly; the rows are zeroed,
+ * and no peer is fresh.
  */
 bool kvr_peers_lease(kvr_peers_t *p, bool leaving, uint64_t now_ms,
     bool *taken);
+
+/* Gives the lease up, if this process has it. */
 void kvr_peers_release(kvr_peers_t *p, uint64_t now_ms);
+
+
+/*
+ * For the holder of the lease.  Each call does nothing if the lease is another
+ * process's.  What is the same already is not written.
+ */
+
+/* The sums of all fresh peers at a holder; numbers are never negative. */
+void kvr_peers_set_row(kvr_peers_t *p, uint32_t holder,
+    const kvr_peer_row_t *row);
+
+/* After the rows: they count until then; 0: no peer is fresh. */
+void kvr_peers_set_fresh(kvr_peers_t *p, uint64_t until_ms);
+
+/* n shares, at most KVR_PEERS_MAX + 1, by router's id; own: of these. */
+void kvr_peers_set_shares(kvr_peers_t *p, const uint32_t *shares, uint32_t n,
+    uint32_t own);
+
+/* A byte of each of max_holders, 1: foreign; NULL: no homes any more. */
+void kvr_peers_set_homes(kvr_peers_t *p, const uint8_t *foreign);
+
+/* All records, at most KVR_PEERS_MAX. */
+void kvr_peers_set_peers(kvr_peers_t *p, const kvr_peer_t *peers, uint32_t n);
+
 
 /* Does what peers tell count now? */
 static inline bool
@@ -121,7 +183,10 @@ kvr_peers_fresh(const kvr_peers_t *p, uint64_t now_ms)
 }
 
 
-/* Adds the peers' load of a holder to *row, if it is fresh. */
+/*
+ * Adds the peers' load of one generation of a holder to *row, if it is fresh.
+ * A prefill runs since the later of both beginnings.
+ */
 void kvr_peers_add(const kvr_peers_t *p, uint32_t holder, uint32_t generation,
     uint64_t now_ms, kvr_load_row_t *row);
 
@@ -129,13 +194,17 @@ void kvr_peers_add(const kvr_peers_t *p, uint32_t holder, uint32_t generation,
 const uint8_t *kvr_peers_homes(const kvr_peers_t *p);
 
 /*
- * This router's part of a bound, at least 1: by largest remainder of the
- * shares in the zone.  The bound itself, if nobody was heard.  A pure
- * function of the shares, so that all routers agree.
+ * This router's part of a bound: one request, and of what the routers leave,
+ * by largest remainder of the shares, of equal ones the first router's.  If
+ * no router has a share, all are equal.  The bound itself, if nobody was
+ * heard.  A function of the shares alone, so that all routers agree.
  */
-uint32_t kvr_peers_part(const kvr_peers_t *p, uint32_t bound);
+uint32_t kvr_peers_part(kvr_peers_t *p, uint32_t bound);
 
-/* Copies the records of peers; returns their number. */
+/*
+ * Copies the records of peers, at most KVR_PEERS_MAX; returns their number, 0
+ * while a process that died has left them half written.
+ */
 uint32_t kvr_peers_read(const kvr_peers_t *p, kvr_peer_t *out);
 
 

@@ -52,6 +52,8 @@ kvr_router_join(kvr_router_t *k)
         k->shards[i].token = 0;
     }
 
+    k->peers.self = self;
+
     first = &k->shards[0];
 
     rc = kvr_shard_lock(first, KVR_LOCK_MS);
@@ -110,6 +112,7 @@ void
 kvr_router_leave(kvr_router_t *k)
 {
     kvr_router_lease_release(k);
+    kvr_peers_release(&k->peers, kvr_now_us() / 1000);
 
     if (kvr_shard_lock(&k->shards[0], KVR_LOCK_MS) != KVR_OK) {
         /*

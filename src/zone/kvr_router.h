@@ -59,6 +59,7 @@
 #include "../traffic/kvr_health.h"
 #include "../traffic/kvr_inflight.h"
 #include "../traffic/kvr_load.h"
+#include "../traffic/kvr_peers.h"
 #include "../wire/kvr_registration.h"
 #include "../traffic/kvr_capacity.h"
 #include "../traffic/kvr_report.h"
@@ -110,6 +111,7 @@ typedef struct {
     uint32_t     *hints;        /* kvr_fleet_hints(), of all shards */
     uint32_t      nshards;
     kvr_load_t    load;             /* of the holders of all shards */
+    kvr_peers_t   peers;            /* the same, of other routers */
     kvr_health_t *health;           /* of workers, by number */
     uint64_t      tended_ms;
     uint64_t      estimated_ms;
@@ -185,10 +187,26 @@ kvr_rc_t kvr_router_join(kvr_router_t *k);
 void kvr_router_reserve(kvr_router_t *k, kvr_reservation_t *r,
     uint64_t now_ms);
 
+/*
+ * The load of one generation of a holder: of all processes, as
+ * kvr_load_read(), and of the peers, while one is fresh.
+ */
+static inline void
+kvr_router_load(const kvr_router_t *k, uint32_t holder, uint32_t generation,
+    uint64_t now_ms, kvr_load_row_t *out)
+{
+    kvr_load_read(&k->load, holder, generation, out);
+
+    if (kvr_peers_fresh(&k->peers, now_ms)) {
+        kvr_peers_add(&k->peers, holder, generation, now_ms, out);
+    }
+}
+
+
 /* The process that joined: kvr_owner_self() without a system call. */
 kvr_owner_t kvr_router_self(const kvr_router_t *k);
 
-/* Gives back the process's leases and its load table. */
+/* Gives back the process's leases, that of peers too, and its load table. */
 void kvr_router_leave(kvr_router_t *k);
 
 /*

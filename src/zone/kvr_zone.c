@@ -19,6 +19,7 @@
 
 typedef struct {
     uint64_t  health;
+    uint64_t  peers;
     uint64_t  predict;
     uint64_t  frequency;
     uint64_t  shards;
@@ -56,7 +57,8 @@ kvr_zone_places(const kvr_params_t *params, uint64_t size,
     kvr_zone_places_t *at)
 {
     at->health = kvr_lines(sizeof(kvr_zone_t));
-    at->predict = at->health + kvr_health_size(kvr_zone_workers(params));
+    at->peers = at->health + kvr_health_size(kvr_zone_workers(params));
+    at->predict = at->peers + kvr_peers_size(kvr_zone_holders(params));
     at->frequency = at->predict + kvr_lines(kvr_min(size / KVR_PREDICT_PART,
                                                     KVR_PREDICT_BYTES));
     at->shards = at->frequency
@@ -118,7 +120,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
     uint32_t            i;
-    uint64_t            header, secret[8];
+    uint64_t            header, secret[9];
     kvr_mem_t           mem;
     kvr_zone_t         *z;
     kvr_zone_places_t   at;
@@ -184,7 +186,10 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
 
     kvr_zone_places(params, size, &at);
 
-    memset((char *) base + at.health, 0, at.predict - at.health);
+    memset((char *) base + at.health, 0, at.peers - at.health);
+
+    kvr_peers_format(&z->peers, base, at.peers, kvr_zone_holders(params),
+                     kvr_max(secret[8], 1));
 
     kvr_predict_format(&z->predict, base, at.predict,
                        at.frequency - at.predict, &secret[6]);
@@ -257,6 +262,8 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
     kvr_load_attach(&k->load, &k->shards[0].mem,
                     kvr_index_arena(&k->shards[0].index), &z->load);
 
+    kvr_peers_attach(&k->peers, &z->peers, base);
+
     k->health = (kvr_health_t *) ((char *) base + at.health);
     k->ttl = params ? params->ttl : z->params.ttl;
 
@@ -269,13 +276,25 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
 static bool
 kvr_zone_sound(const kvr_zone_t *z, size_t size)
 {
-    return z->size == size
-           && z->params.shards && z->params.shards <= KVR_SHARDS_MAX
-           && z->params.max_workers
-           && z->params.max_workers <= KVR_WORKERS_MAX
-           && z->params.index < KVR_INDEX_KINDS
-           && size >= kvr_router_least(&z->params)
-           && z->load.max_holders == kvr_zone_holders(&z->params)
+    kvr_zone_places_t  at;
+
+    if (z->size != size
+        || z->params.shards == 0 || z->params.shards > KVR_SHARDS_MAX
+        || z->params.max_workers == 0
+        || z->params.max_workers > KVR_WORKERS_MAX
+        || z->params.index >= KVR_INDEX_KINDS
+        || size < kvr_router_least(&z->params))
+    {
+        return false;
+    }
+
+    kvr_zone_places(&z->params, size, &at);
+
+    return z->load.max_holders == kvr_zone_holders(&z->params)
+           && z->peers.max_holders == z->load.max_holders
+           && z->peers.rows == at.peers
+           && z->peers.homes == at.peers + z->peers.max_holders
+                                           * sizeof(kvr_peer_row_t)
            && z->predict.sets < size
            && z->predict.nsets != 0
            && z->predict.nsets <= (size - z->predict.sets)

@@ -3,8 +3,9 @@
  *
  * How a zone lies in memory; for kvr_zone.c, kvr_router.c and the tests.
  *
- *     kvr_zone_t    what the zone was made with; the load's header
+ *     kvr_zone_t    what the zone was made with; the load's header; peers
  *     health        a record for each worker
+ *     peers         a row and a home for each holder
  *     predictions   what was routed a moment ago
  *     frequency     how often blocks are asked for, with frequency= alone
  *     shard 0       to the end of its part
@@ -19,8 +20,8 @@
  * Everything is at offsets: processes may map the zone where they like.
  *
  * WHO MAY WRITE.  The header: nobody, once the zone is made.  The load's
- * header: the owner of shard 0's lock; its rows: see kvr_load.h.  Shards: see
- * kvr_shard.h.
+ * header: the owner of shard 0's lock; its rows: see kvr_load.h.  Peers: see
+ * kvr_peers.h.  Shards: see kvr_shard.h.
  */
 
 
@@ -32,7 +33,7 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     27         /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     28         /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
 #define KVR_PREDICT_PART     64         /* 1/64 of the zone, but at most */
 #define KVR_PREDICT_BYTES    (16u << 20)
@@ -45,6 +46,7 @@ struct kvr_zone_s {
     uint64_t          size;
     kvr_params_t      params;
     kvr_load_zone_t   load;
+    kvr_peers_zone_t  peers;
 
     kvr_predict_zone_t    predict;
     kvr_frequency_zone_t  frequency;
