@@ -467,6 +467,21 @@ def members():
         yield message(3, value)
 
 
+def syncs():
+    """Messages of routers."""
+    head = {"v": 1, "r": 0xFEDCBA9876543210, "p": 77, "n": 9, "c": 1 << 40}
+    rows = [[7, 1, 1, 4096, 20, 300], [2**64 - 1, 0, 0, 0, 0, 0]]
+    adds = [[1, 7, bytes(range(198))], [2**32 - 1, 8, b""]]
+    full = [3, 0, 2, 5, 123456, False, "router-a", "0.1.0"]
+    for more in ({}, {"l": rows}, {"l": rows, "a": adds}, {"e": [1, 70000]},
+                 {"f": full, "l": rows}, {"g": 5}, {"b": True},
+                 {"l": rows * 40, "a": adds * 20, "e": [*range(300)],
+                  "f": full, "g": 1, "b": False, "later": [[{"x": None}]]},
+                 {"l": [[7, -1, 2**41, 1.5, 0, 0]]}, {"a": [[1, 0, b"x" * 5]]},
+                 {"l": [], "a": [], "e": []}):
+        yield msgpack.packb({**head, **more})
+
+
 def tapes():
     """Texts for the tape: those of BODIES, and longer ones; some ill-formed."""
     for text in BODIES + CHATS:
@@ -506,7 +521,7 @@ def main():
     for name, seeds in (("index", [*operations(), *rolled_back()]),
                         ("event", events()), ("ingest", streams()),
                         ("engine", states()), ("relay", relays()),
-                        ("member", members()),
+                        ("member", members()), ("sync", syncs()),
                         ("json", (body.encode() for body in BODIES)),
                         ("tape", tapes()),
                         ("answer", answers()),

@@ -8,7 +8,8 @@
  *     the process's messages   "c" clock of the sender, microseconds
  *     "l" load:  [ [row, active, prefills, prefill_tokens, age_ms,
  *                   decode_blocks], … ]            absolute; zeros are told
- *     "a" adds:  [ [id, row, chains: bin of 6 bytes each], … ]
+ *     "a" adds:  [ [id, row, chains: bin of 6 bytes each, the low byte
+ *                   first], … ]
  *     "e" ends:  [ id, … ]
  *     "f" full:  [epoch, part, parts, share, uncached, leaving, name, version]
  *     "g" again: router whose numbers had a gap
@@ -19,8 +20,12 @@
  * holders that have load or had it, in parts under one epoch: a row that no
  * part names is 0.
  *
+ * Elements after these are a later version's, and ignored.  A message that
+ * has nothing but "v" to "c" says that its sender is alive.
+ *
  * Everything comes from the network: the reader is bounded, refuses what is
- * broken as a whole, and clamps numbers to KVR_SYNC_MOST.
+ * broken as a whole, and clamps what is counted to 0..KVR_SYNC_MOST.  Numbers
+ * and clocks are below 2^62, so that differences of them have signs.
  */
 
 
@@ -29,6 +34,7 @@
 
 
 #include "../wire/kvr_msgpack.h"
+#include "../zone/kvr_router.h"       /* kvr_params_t */
 #include "../traffic/kvr_flights.h"
 #include "../traffic/kvr_peers.h"
 
@@ -37,6 +43,13 @@
 #define KVR_SYNC_MAX       8192         /* bytes of a message */
 #define KVR_SYNC_MOST      (INT64_C(1) << 40)
 
+
+typedef enum {
+    KVR_SYNC_ROWS = 0,
+    KVR_SYNC_ADDS,
+    KVR_SYNC_ENDS,
+    KVR_SYNC_LISTS
+} kvr_sync_list_t;
 
 typedef struct {
     uint64_t    row;
@@ -73,9 +86,12 @@ typedef struct {
     uint64_t    again;                  /* 0: nobody's */
     bool        bye;
 
+    bool        alive;                  /* of the writer: it is a message, if
+                                           nothing else is in it, too */
+
     /* of the reader: see kvr_sync_row_next() and so on */
-    kvr_msgpack_t  rows, adds, ends;
-    uint32_t       nrows, nadds, nends; /* left to be read */
+    kvr_msgpack_t  lists[KVR_SYNC_LISTS];
+    uint32_t       left[KVR_SYNC_LISTS];
 } kvr_sync_message_t;
 
 
@@ -92,15 +108,17 @@ bool kvr_sync_end_next(kvr_sync_message_t *m, uint32_t *id);
  * Writes a message into a buffer of KVR_SYNC_MAX bytes: begin, then rows,
  * adds and ends in this order, each kind together, then finish.  A function
  * that returns false has written nothing: no room; finish, and begin another
- * one. finish returns the length, 0 if nothing but the header would be in it
- * and it is neither full, again nor bye.
+ * one.  finish returns the length, 0 if nothing but the header would be in it
+ * and it is neither full, again, bye nor alive.  Names in the header must be
+ * printable.
  */
 typedef struct {
     char        bytes[KVR_SYNC_MAX];
     size_t      len;
-    uint32_t    counts[3];              /* rows, adds, ends */
-    size_t      places[3];              /* of their numbers */
-    uint32_t    fields;
+    uint32_t    counts[KVR_SYNC_LISTS];
+    size_t      places[KVR_SYNC_LISTS];     /* of the counts */
+    uint32_t    fields;                 /* of the map */
+    bool        empty;
 } kvr_sync_writer_t;
 
 void kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header);
@@ -115,11 +133,10 @@ uint64_t kvr_sync_row(const char *worker, size_t len, uint32_t rank);
 /*
  * The hash at the end of the channel's name, 16 hex digits: of the
  * parameters that must agree (model, block size, eagle, KVR_SYNC_VERSION),
- * and of key, any bytes, or NULL.  One way: it tells nothing of the key
- * (SHA-256 or XXH3 of a short text would not do: take EVP's HMAC or SHA-256
- * over length-prefixed parts).
+ * and of key, any bytes, or NULL.  One way, an HMAC: who sees the channel can
+ * only try keys.  KVR_ERROR: the library has no SHA-256.
  */
-void kvr_sync_channel_hash(const kvr_params_t *params, const char *key,
+kvr_rc_t kvr_sync_channel_hash(const kvr_params_t *params, const char *key,
     size_t len, char out[17]);
 
 

@@ -6,25 +6,10 @@
 
 
 #include "kvr_decoder.h"
+#include "kvr_packer.h"
 
 
 #define KVR_ARRAY32  0xdd       /* an array's tag with a count of 32 bits */
-
-
-typedef struct {
-    char    *pos;
-    size_t   left;
-    bool     full;
-} kvr_packer_t;
-
-
-static void kvr_pack(kvr_packer_t *out, mpack_token_t token);
-static void kvr_pack_u64(kvr_packer_t *out, uint64_t value);
-static void kvr_pack_maybe(kvr_packer_t *out, bool is, uint64_t value);
-static void kvr_pack_text(kvr_packer_t *out, const char *text, size_t len);
-static void kvr_pack_bytes(kvr_packer_t *out, const void *bytes, size_t len);
-static void kvr_pack_u64s(kvr_packer_t *out, const uint64_t *values,
-    uint32_t n);
 
 
 void
@@ -62,13 +47,13 @@ kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev)
     case KVR_STORE:
         kvr_pack_u64(&to, ev->tier);
         kvr_pack_maybe(&to, ev->has_parent, ev->parent);
-        kvr_pack_u64s(&to, ev->handles, ev->nhandles);
-        kvr_pack_u64s(&to, ev->locals, ev->nlocals);
+        kvr_pack_numbers(&to, ev->handles, ev->nhandles, 8);
+        kvr_pack_numbers(&to, ev->locals, ev->nlocals, 8);
         break;
 
     case KVR_REMOVE:
         kvr_pack_u64(&to, ev->tier);
-        kvr_pack_u64s(&to, ev->handles, ev->nhandles);
+        kvr_pack_numbers(&to, ev->handles, ev->nhandles, 8);
         break;
 
     case KVR_CLEAR:
@@ -83,9 +68,9 @@ kvr_normalised_print(char *out, size_t size, const kvr_change_t *ev)
 
     case KVR_BITS:
         kvr_pack_u64(&to, ev->class_at);
-        kvr_pack_u64s(&to, ev->handles, ev->nadded);
-        kvr_pack_u64s(&to, ev->handles + ev->nadded,
-                      ev->nhandles - ev->nadded);
+        kvr_pack_numbers(&to, ev->handles, ev->nadded, 8);
+        kvr_pack_numbers(&to, ev->handles + ev->nadded,
+                         ev->nhandles - ev->nadded, 8);
         break;
     }
 
@@ -128,81 +113,4 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     kvr_pack(&to, mpack_pack_boolean(e->hybrid));
 
     return to.full ? 0 : size - to.left;
-}
-
-
-static void
-kvr_pack(kvr_packer_t *out, mpack_token_t token)
-{
-    mpack_tokbuf_t  buf;
-
-    if (out->full) {
-        return;
-    }
-
-    mpack_tokbuf_init(&buf);
-
-    if (mpack_write(&buf, &out->pos, &out->left, &token) != MPACK_OK) {
-        out->full = true;
-    }
-}
-
-
-static void
-kvr_pack_u64(kvr_packer_t *out, uint64_t value)
-{
-    kvr_pack(out, mpack_pack_uint(value));
-}
-
-
-/* The value, or nil. */
-
-static void
-kvr_pack_maybe(kvr_packer_t *out, bool is, uint64_t value)
-{
-    kvr_pack(out, is ? mpack_pack_uint(value) : mpack_pack_nil());
-}
-
-
-static void
-kvr_pack_text(kvr_packer_t *out, const char *text, size_t len)
-{
-    kvr_pack(out, mpack_pack_str((mpack_uint32_t) len));
-    kvr_pack_bytes(out, text, len);
-}
-
-
-static void
-kvr_pack_bytes(kvr_packer_t *out, const void *bytes, size_t len)
-{
-    if (out->full || len > out->left) {
-        out->full = true;
-        return;
-    }
-
-    memcpy(out->pos, bytes, len);
-    out->pos += len;
-    out->left -= len;
-}
-
-
-static void
-kvr_pack_u64s(kvr_packer_t *out, const uint64_t *values, uint32_t n)
-{
-    uint32_t  i, k;
-
-    kvr_pack(out, mpack_pack_bin(n * 8));
-
-    if (out->full || (size_t) n * 8 > out->left) {
-        out->full = true;
-        return;
-    }
-
-    for (i = 0; i < n; i++) {
-        for (k = 0; k < 8; k++) {
-            *out->pos++ = (char) (values[i] >> (k * 8));
-        }
-    }
-
-    out->left -= (size_t) n * 8;
 }
