@@ -53,8 +53,6 @@ typedef struct {
     uint64_t    sets;                   /* offset from the zone's base */
     uint64_t    nsets;
     uint64_t    last_ms;                /* all words have ended then */
-    uint64_t    stores;                 /* words written for a first time */
-    uint64_t    displaced;              /* live words that others replaced */
 } kvr_flights_zone_t;
 
 
@@ -63,6 +61,7 @@ typedef struct {
     kvr_flights_zone_t  *zone;
     char                *base;          /* of the zone */
     uint64_t             seed[2];
+    uint64_t             cleared;       /* sets, since the clock began */
 } kvr_flights_t;
 
 
@@ -77,9 +76,9 @@ typedef struct {
 
 typedef enum {
     KVR_FLIGHT_COUNTED = 0,             /* until kvr_flights_end() */
-    KVR_FLIGHT_RENEWED,                 /* such a one goes on: counted already;
-                                           where the word was lost, it is made
-                                           again */
+    KVR_FLIGHT_RENEWED,                 /* such a one goes on: it is counted
+                                           already, and where its word was
+                                           lost, the word is made again */
     KVR_FLIGHT_TIMED                    /* until its time, whatever ends */
 } kvr_flight_kind_t;
 
@@ -87,9 +86,18 @@ typedef enum {
 void kvr_flights_format(kvr_flights_zone_t *z, char *base, uint64_t at,
     uint64_t size);
 
-/* key: any bytes, NULL and 0: none.  Sets f->seed. */
-void kvr_flights_attach(kvr_flights_t *f, kvr_flights_zone_t *z, char *base,
-    const char *key, size_t len);
+/*
+ * key: any bytes, from which the seed is derived, one way; NULL and 0: the
+ * seed that everybody knows.  KVR_ERROR: it could not be derived.
+ */
+kvr_rc_t kvr_flights_attach(kvr_flights_t *f, kvr_flights_zone_t *z,
+    char *base, const char *key, size_t len);
+
+/*
+ * Frees words whose time has passed, before the time of a word begins anew,
+ * after 1,024 s.  To be called each 100 ms.
+ */
+void kvr_flights_clear(kvr_flights_t *f, uint64_t now_ms);
 
 /* Is there nothing in the table, as far as this process can see now? */
 bool kvr_flights_empty(const kvr_flights_t *f, uint64_t now_ms);
