@@ -44,7 +44,7 @@ HOME = 0.3
 def column(home=0, routers=4, **options):
     """Options of kv-simulate."""
     found = ["--routers", str(routers), "--policy",
-             f"kv_cost={{ home = {home} }}" if home else "kv_cost"]
+             f"kv_cost={{ home = {home} }}"]
 
     for name, value in options.items():
         found += ["--" + name.replace("_", "-"), str(value)]

@@ -88,11 +88,42 @@ ngx_http_kv_router_explain_all(yajl_gen g, const char *key,
 }
 
 
+/* The part of a candidate's load that other routers have told. */
+
 static void
-ngx_http_kv_router_explain_candidate(yajl_gen g,
+ngx_http_kv_router_explain_peers(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    kvr_load_row_t      load;
+    const kvr_peers_t  *peers;
+
+    peers = &ctx->zone->run.router.peers;
+
+    if (!kvr_peers_fresh(peers, ngx_current_msec)) {
+        return;
+    }
+
+    ngx_memzero(&load, sizeof(kvr_load_row_t));
+    kvr_peers_add(peers, c->holder, c->generation, ngx_current_msec, &load);
+
+    ngx_http_kv_router_gen_key(g, "peers");
+    yajl_gen_map_open(g);
+    ngx_http_kv_router_gen_u64(g, "active_requests", load.active);
+    ngx_http_kv_router_gen_u64(g, "prefill_tokens", load.prefill_tokens);
+    ngx_http_kv_router_gen_u64(g, "decode_blocks", load.decode_blocks);
+    yajl_gen_map_close(g);
+}
+
+
+static void
+ngx_http_kv_router_explain_candidate(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
     const ngx_http_kv_router_candidate_t *c,
     const ngx_http_kv_router_choice_t *choice, uint32_t i)
 {
+    const uint8_t  *foreign;
+
+    foreign = ctx->found.match.foreign;
+
     ngx_http_kv_router_explain_who(g, c);
 
     ngx_http_kv_router_gen_bytes(g, "address", (u_char *) c->address,
@@ -133,7 +164,12 @@ ngx_http_kv_router_explain_candidate(yajl_gen g,
                                   c->additional_blocks);
     ngx_http_kv_router_gen_double(g, "in_flight", c->in_flight);
     ngx_http_kv_router_gen_double(g, "churn", c->churn);
+    ngx_http_kv_router_explain_peers(ctx, g, c);
     yajl_gen_map_close(g);
+
+    if (foreign) {
+        ngx_http_kv_router_gen_bool(g, "home", !foreign[c->holder]);
+    }
 
     ngx_http_kv_router_gen_key(g, "reported");
     yajl_gen_map_open(g);
@@ -208,7 +244,7 @@ ngx_http_kv_router_explain_json(ngx_http_kv_router_ctx_t *ctx,
     yajl_gen_array_open(g);
 
     for (i = 0; i < ctx->found.match.n; i++) {
-        ngx_http_kv_router_explain_candidate(g, &c[i], choice, i);
+        ngx_http_kv_router_explain_candidate(ctx, g, &c[i], choice, i);
     }
 
     yajl_gen_array_close(g);

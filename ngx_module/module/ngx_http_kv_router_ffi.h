@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   30
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   31
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -59,7 +59,7 @@
  */
 
 typedef struct {
-    double      active_requests;
+    double      active_requests;    /* here and below: of peers, too */
     double      active_prefills;
     double      prefill_tokens;     /* not yet prefilled, all requests, as
                                        far as its speed lets tell */
@@ -119,6 +119,9 @@ typedef struct {
     const uint64_t                        *hashes;  /* local, prompt_blocks;
                                                        NULL: none, though a
                                                        text has blocks */
+    const uint8_t                         *foreign; /* by holder, 1: another
+                                                       router's home worker;
+                                                       NULL: no homes */
 } ngx_http_kv_router_match_t;
 
 

@@ -97,6 +97,28 @@ typedef struct {
 } ngx_http_kv_router_health_conf_t;
 
 
+/* kv_router_sync */
+
+typedef struct {
+    unsigned                        on:1;
+    unsigned                        bounds_own:1; /* bounds are this router's
+                                                  alone, not divided */
+    ngx_str_t                       name;      /* for people; len 0: the
+                                                  host's */
+    ngx_msec_t                      timeout;   /* silence after which a peer
+                                                  is gone */
+    ngx_msec_t                      max_lag;
+    ngx_str_t                       key;       /* common secret; len 0: none */
+} ngx_http_kv_router_sync_conf_t;
+
+#define NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT  3000
+#define NGX_HTTP_KV_ROUTER_SYNC_MAX_LAG  50
+
+/* Does the zone share its load with other routers? */
+#define ngx_http_kv_router_syncs(zone)                                        \
+    ((zone)->conf.sync.on && (zone)->conf.redis)
+
+
 /*
  * A zone as the directives say it.  Written by them, while the configuration
  * is read, and never after.
@@ -117,6 +139,7 @@ typedef struct {
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
+    ngx_http_kv_router_sync_conf_t  sync;
 
     ngx_msec_t                      stale;     /* silence that degrades */
     ngx_uint_t                      max_tokens;/* of a prompt */

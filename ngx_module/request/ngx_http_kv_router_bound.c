@@ -3,6 +3,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Bounds: max_active, of workers and of the zone, over all processes of nginx.
+ * Of a bound that several routers have in common, each router has a part.  The
+ * bound is reached by the router's own requests at its part, or by those of
+ * all routers together: a request outlasts a change of the parts.
  *
  * A process that checks a maximum and then reserves holds the gate of the load
  * tables meanwhile, so that two processes never reserve the same slot.  The
@@ -41,13 +44,46 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
+/* The requests that fresh peers have at a holder. */
+
+static int64_t
+ngx_http_kv_router_bound_peers(ngx_http_kv_router_ctx_t *ctx, uint32_t holder,
+    uint32_t generation)
+{
+    kvr_load_row_t  load;
+
+    ngx_memzero(&load, sizeof(kvr_load_row_t));
+
+    kvr_peers_add(&ctx->zone->run.router.peers, holder, generation,
+                  ngx_current_msec, &load);
+
+    return load.active;
+}
+
+
+static ngx_uint_t
+ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t bound, int64_t own, int64_t peers)
+{
+    if (!ngx_http_kv_router_syncs(ctx->zone)
+        || ctx->zone->conf.sync.bounds_own)
+    {
+        return own >= (int64_t) bound;
+    }
+
+    return own + peers >= (int64_t) bound
+           || own >= (int64_t) kvr_peers_part(&ctx->zone->run.router.peers,
+                                              bound);
+}
+
+
 /* The list has all ranks of a worker next to one another. */
 
 uint32_t
 ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_candidate_t *c, uint32_t n)
 {
-    double    active;
+    int64_t   active, peers;
     uint32_t  i, k, last;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
@@ -57,12 +93,23 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
     for (i = 0, k = 0; i < n; i = last) {
 
         active = 0;
+        peers = 0;
 
         for (last = i; last < n && c[last].worker == c[i].worker; last++) {
-            active += c[last].active_requests;
+
+            if (c[i].max_active == 0) {
+                continue;
+            }
+
+            active += (int64_t) c[last].active_requests;
+            peers += ngx_http_kv_router_bound_peers(ctx, c[last].holder,
+                                                    c[last].generation);
         }
 
-        if (c[i].max_active && active >= c[i].max_active) {
+        if (c[i].max_active
+            && ngx_http_kv_router_bound_reached(ctx, c[i].max_active,
+                                                active - peers, peers))
+        {
             continue;
         }
 
@@ -107,7 +154,7 @@ ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx)
 ngx_uint_t
 ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
 {
-    int64_t                       active;
+    int64_t                       active, peers;
     ngx_uint_t                    i;
     kvr_load_row_t                load;
     ngx_http_kv_router_holder_t  *h;
@@ -119,6 +166,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     }
 
     active = 0;
+    peers = 0;
 
     for (i = 0; i < ctx->fleet->n; i++) {
         h = &ctx->fleet->holders[i];
@@ -127,13 +175,16 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
                       &load);
 
         active += load.active;
+        peers += ngx_http_kv_router_bound_peers(ctx, h->holder,
+                                                h->generation);
     }
 
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router bound: %L of the zone's %ui requests", active,
-                   ctx->zone->conf.max_active);
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router bound: %L and peers' %L of the zone's %ui "
+                   "requests", active, peers, ctx->zone->conf.max_active);
 
-    return active >= (int64_t) ctx->zone->conf.max_active;
+    return ngx_http_kv_router_bound_reached(ctx, ctx->zone->conf.max_active,
+                                            active, peers);
 }
 
 
@@ -142,7 +193,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
 ngx_uint_t
 ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    int64_t                          active;
+    int64_t                          active, peers;
     uint32_t                         k;
     kvr_load_row_t                   load;
     ngx_http_kv_router_candidate_t  *c, *other;
@@ -154,6 +205,7 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     }
 
     active = 0;
+    peers = 0;
 
     for (k = 0; k < ctx->found.ncandidates; k++) {
         other = &ctx->found.candidates[k];
@@ -163,12 +215,16 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
                           other->generation, &load);
 
             active += load.active;
+            peers += ngx_http_kv_router_bound_peers(ctx, other->holder,
+                                                    other->generation);
         }
     }
 
-    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router bound: worker \"%*s\" has %L of %uD requests",
-                   (size_t) c->worker_len, c->worker, active, c->max_active);
+    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+                   "kv_router bound: worker \"%*s\" has %L and peers' %L of "
+                   "%uD requests", (size_t) c->worker_len, c->worker, active,
+                   peers, c->max_active);
 
-    return active >= (int64_t) c->max_active;
+    return ngx_http_kv_router_bound_reached(ctx, c->max_active, active,
+                                            peers);
 }

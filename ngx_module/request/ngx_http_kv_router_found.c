@@ -103,8 +103,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
 
     w = h->worker;
 
-    kvr_load_read(&ctx->zone->run.router.load, h->holder, h->generation,
-                  &load);
+    kvr_router_load(&ctx->zone->run.router, h->holder, h->generation,
+                    ngx_current_msec, &load);
 
     c->active_requests = load.active;
     c->active_prefills = load.prefills;
@@ -465,6 +465,9 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
     ctx->found.match.prompt_blocks = ctx->prompt.view.blocks;
     ctx->found.match.why = ctx->prompt.view.why;
     ctx->found.match.hashes = ctx->keys.ids.hash;
+    ctx->found.match.foreign = ngx_http_kv_router_syncs(ctx->zone)
+                               ? kvr_peers_homes(&ctx->zone->run.router.peers)
+                               : NULL;
 
     rc = ngx_http_kv_router_fill(r, ctx);
 

@@ -253,6 +253,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
                    c->rank, s->prefill_tokens, s->decode_blocks);
 
     kvr_router_reserve(&ctx->zone->run.router, s, ngx_current_msec);
+    kvr_peers_uncached(&ctx->zone->run.router.peers, s->prefill_tokens);
 
     ms = ctx->zone->conf.predict;
 

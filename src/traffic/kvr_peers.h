@@ -183,6 +183,15 @@ kvr_peers_fresh(const kvr_peers_t *p, uint64_t now_ms)
 }
 
 
+/* Counts tokens that were asked for and are not cached. */
+static inline void
+kvr_peers_uncached(const kvr_peers_t *p, int64_t tokens)
+{
+    (void) __atomic_fetch_add(&p->zone->uncached, (uint64_t) tokens,
+                              __ATOMIC_RELAXED);
+}
+
+
 /*
  * Adds the peers' load of one generation of a holder to *row, if it is fresh.
  * A prefill runs since the later of both beginnings.

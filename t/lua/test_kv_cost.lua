@@ -242,12 +242,14 @@ do
     end
 
     local set = { home = 0.5 }
-    local usual = at(0, {})
+    local usual = at(0, { home = 0 })
 
     near(at(1, set) - usual, 8 * 0.5 * (10 - 4), 1e-9,
          "away from home, what is neither cached nor in flight costs more")
     is(at(0, set), usual, "at home it does not")
-    is(at(1, {}), usual, "nor by default")
+    near(at(1, {}) - usual, 8 * 0.3 * (10 - 4), 1e-9, "so it does by default")
+    is(at(1, { dynamo = true }), at(0, { dynamo = true }),
+       "but not by Dynamo's weights")
     is(at(1, set, {}), usual, "nor where no router shares its load")
 end
 

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 30               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 31               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -85,6 +85,7 @@ typedef struct {
     uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
     const uint64_t                        *hashes;
+    const uint8_t                         *foreign;
 } ngx_http_kv_router_match_t;
 
 typedef struct {

@@ -365,15 +365,15 @@ end
 local FIELDS = "best, block_size, candidates, dry, foreign, hashes, matches, "
                .. "now, params, prompt_blocks, prompt_tokens, random, request, "
                .. "wanted, zone"
-local MAY_BE_NIL = { dry = true, foreign = true, params = true, zone = true }
+local MAY_BE_NIL = { dry = true, params = true, zone = true }
 
 local ctx_mt = {
     __index = function(ctx, key)
-        if key == "hashes" then
-            local hashes = ctx.candidates.hashes
+        if key == "hashes" or key == "foreign" then
+            local array = ctx.candidates[key]
 
             -- an index into a NULL would kill the process
-            return hashes ~= nil and hashes or nil
+            return array ~= nil and array or nil
         end
 
         if MAY_BE_NIL[key] then

@@ -66,7 +66,7 @@
 --     in_flight              true     false     false: what is in flight is
 --                                               not counted as cached
 --     churn                  0.8      0         weight of churn, up to 1
---     home                   0        0         weight of the home: blocks that
+--     home                   0.3      0         weight of the home: blocks that
 --                                               a block which is not there
 --                                               costs more
 --     track_prefill          true     true      false: prefill is 0
@@ -128,7 +128,7 @@ local SETTINGS = {
     prefill_load_scale = { type = "number" },
     in_flight = { type = "boolean" },
     churn = { type = "number", max = 1 },
-    home = { type = "number", default = 0 },
+    home = { type = "number" },
     track_prefill = { type = "boolean", default = true },
     decay = { type = "number", default = 0 },
     active_request_weight = { type = "number", default = 0 },
@@ -137,8 +137,10 @@ local SETTINGS = {
 }
 
 -- The defaults of the settings that depend on `dynamo`.
-local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8 }
-local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0 }
+local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8,
+              home = 0.3 }
+local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0,
+                 home = 0 }
 
 local FRESH = 4096                   -- tokens of churn that make no difference
 local WORN = 1.5                     -- the most that counts, of the mean churn
@@ -154,8 +156,8 @@ end
 
 
 -- Complete settings.  Those of OWN and the discounts stay nil while nobody
--- names them; the loop reads scale, flying and wear, and by_confidence, an
--- array by confidence_id.  base: settings for those not given.
+-- names them; the loop reads scale, flying, wear and homing, and
+-- by_confidence, an array by confidence_id.  base: settings for those not given.
 local function settings(given, base)
     local conf, err = checked(given, SETTINGS, base)
     if not conf then
@@ -166,6 +168,7 @@ local function settings(given, base)
 
     conf.scale = conf.prefill_load_scale or usually.prefill_load_scale
     conf.wear = conf.churn or usually.churn
+    conf.homing = conf.home or usually.home
     conf.flying = conf.in_flight
 
     if conf.flying == nil then
@@ -246,7 +249,7 @@ local function fill(cost, ctx, conf)
     local fade = conf.decay / max(1, ceil(isl / bs)) / bs
     local least = fade > 0 and least_prefill(candidates) or 0
     local churn = conf.wear > 0 and mean_churn(candidates) or 0
-    local foreign = conf.home > 0 and ctx.foreign
+    local foreign = conf.homing > 0 and ctx.foreign
     local fixed, slope, most = 1, 0, 1       -- of wear
 
     if churn > 0 then
@@ -283,7 +286,7 @@ local function fill(cost, ctx, conf)
         local away = 0
 
         if foreign and foreign[c.holder] > 0 then
-            away = conf.home * max(0, isl / bs - max(c.disk, shared))
+            away = conf.homing * max(0, isl / bs - max(c.disk, shared))
         end
 
         cost[i] = (scale * (max(0, queued + own) + away)
