@@ -21,7 +21,6 @@
 #define KVR_TELLER_ALIVE_MS   50       /* a router with load speaks so often */
 #define KVR_TELLER_FULL_MS    1000
 #define KVR_TELLER_AGAIN_MS   100       /* between two full ones, when asked */
-#define KVR_TELLER_WINDOW_S   30        /* of the share */
 
 typedef struct kvr_teller_s  kvr_teller_t;
 
@@ -37,19 +36,23 @@ void kvr_teller_destroy(kvr_teller_t *t);
 void kvr_teller_again(kvr_teller_t *t);
 
 /*
- * To be called each KVR_TELLER_ROWS_MS.  Calls send() for each message that
- * is due, which must copy the bytes; send() answers false if they can't be
- * sent: the rows are then told by the next call.  heard: there is a peer;
- * without one only full messages are told, for others to find this router.
- * share: of this router, see kvr_group_share().  leaving: this router takes
- * no new requests. process and *number: the sender's own process's, as for
- * all messages of this process.
+ * To be called each KVR_TELLER_ROWS_MS, with the time of the call: rows are
+ * stamped with it, and whoever reads them takes the newest.  Calls send() for
+ * each message that is due, which must copy the bytes; send() answers false if
+ * they can't be sent: the rows are then told by the next call, and *number
+ * stays.  heard: there is a peer; without one only full messages are told, for
+ * others to find this router.  share: of this router, see kvr_group_share().
+ * leaving: this router takes no new requests.  process and *number: the
+ * sender's own process's, as for all messages of this process.
  */
 void kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard,
     uint32_t share, bool leaving, uint32_t process, uint64_t *number,
     bool (*send)(void *data, const char *bytes, size_t len), void *data);
 
-/* The router's own tokens that were not cached, of the last 30 s. */
+/*
+ * The router's own tokens that were not cached, of the last 30 s.  The window
+ * is in the zone, so that the next process with the lease goes on with it.
+ */
 uint64_t kvr_teller_uncached(const kvr_teller_t *t);
 
 

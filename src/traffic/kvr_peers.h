@@ -42,6 +42,7 @@
 #define KVR_PEERS_WAIT_MS     200       /* a process that leaves takes no lease
                                            that is free for less */
 #define KVR_PEERS_NAME_MAX    63        /* bytes */
+#define KVR_PEERS_WINDOW_S    30        /* of the tokens that make a share */
 #define KVR_PEERS_PARTS       16        /* bounds whose parts are kept; a power
                                            of 2 */
 
@@ -102,6 +103,9 @@ typedef struct {
     kvr_peer_t  peers[KVR_PEERS_MAX];
     uint64_t    uncached;               /* tokens asked for that were not
                                            cached: all processes add to it */
+    uint64_t    windows[KVR_PEERS_WINDOW_S];    /* uncached, as it was when
+                                                   each second began */
+    uint64_t    window_s;               /* the newest of these seconds */
 } kvr_peers_zone_t;
 
 

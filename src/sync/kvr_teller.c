@@ -1,0 +1,308 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ */
+
+
+#include "kvr_teller.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+
+#define KVR_TELLER_PART  128            /* rows of a message, which has room
+                                           for so many of the longest */
+
+
+typedef struct {
+    uint64_t        row;                /* 0: of no worker so far */
+    uint32_t        generation;
+    kvr_load_row_t  told;
+    kvr_load_row_t  now;
+} kvr_teller_row_t;
+
+
+struct kvr_teller_s {
+    kvr_router_t       *k;
+    kvr_teller_row_t   *rows;           /* of each holder */
+    uint32_t           *fleet;          /* the holders that are there */
+    uint32_t            nfleet;
+    uint32_t            version;        /* of the membership, as in fleet */
+    bool                again;
+    uint64_t            full_us;        /* when the last full one was told */
+    uint64_t            spoke_us;       /* when anything was */
+    kvr_sync_message_t  header;
+    kvr_sync_writer_t   writer;
+};
+
+
+static void kvr_teller_fleet(kvr_teller_t *t);
+static void kvr_teller_window(kvr_peers_zone_t *z, uint64_t now_s);
+static bool kvr_teller_due(const kvr_teller_row_t *row, bool full);
+static bool kvr_teller_loaded(const kvr_load_row_t *load);
+static uint32_t kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full,
+    uint64_t now_us);
+
+
+kvr_teller_t *
+kvr_teller_create(kvr_router_t *k, const char *name, const char *version)
+{
+    uint32_t       n;
+    kvr_teller_t  *t;
+
+    n = kvr_router_max_holders(k);
+
+    t = calloc(1, sizeof(kvr_teller_t));
+    if (t == NULL) {
+        return NULL;
+    }
+
+    t->k = k;
+    t->rows = calloc(n, sizeof(kvr_teller_row_t));
+    t->fleet = calloc(n, sizeof(uint32_t));
+
+    if (t->rows == NULL || t->fleet == NULL) {
+        kvr_teller_destroy(t);
+        return NULL;
+    }
+
+    (void) snprintf(t->header.name, sizeof(t->header.name), "%s", name);
+    (void) snprintf(t->header.version, sizeof(t->header.version), "%s",
+                    version);
+    t->version = kvr_router_version(k) - 1;
+
+    return t;
+}
+
+
+void
+kvr_teller_destroy(kvr_teller_t *t)
+{
+    if (t) {
+        free(t->rows);
+        free(t->fleet);
+        free(t);
+    }
+}
+
+
+void
+kvr_teller_again(kvr_teller_t *t)
+{
+    t->again = true;
+}
+
+
+void
+kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
+    bool leaving, uint32_t process, uint64_t *number,
+    bool (*send)(void *data, const char *bytes, size_t len), void *data)
+{
+    bool                 full, loaded;
+    uint32_t             at, due, i, next;
+    uint64_t             since_ms;
+    kvr_teller_row_t    *row;
+    kvr_sync_message_t  *m;
+
+    m = &t->header;
+
+    kvr_teller_window(t->k->peers.zone, now_us / 1000000);
+
+    if (t->version != kvr_router_version(t->k)) {
+        kvr_teller_fleet(t);
+    }
+
+    since_ms = (now_us - t->full_us) / 1000;
+    full = t->full_us == 0 || since_ms >= KVR_TELLER_FULL_MS
+           || (t->again && since_ms >= KVR_TELLER_AGAIN_MS);
+
+    if (!full && !heard) {
+        return;
+    }
+
+    for (i = 0, due = 0, loaded = false; i < t->nfleet; i++) {
+        row = &t->rows[t->fleet[i]];
+
+        kvr_load_read(&t->k->load, t->fleet[i], row->generation, &row->now);
+
+        due += kvr_teller_due(row, full);
+        loaded |= kvr_teller_loaded(&row->now);
+    }
+
+    m->alive = loaded && (now_us - t->spoke_us) / 1000 >= KVR_TELLER_ALIVE_MS;
+
+    if (!full && due == 0 && !m->alive) {
+        return;
+    }
+
+    m->router = t->k->peers.zone->router;
+    m->process = process;
+    m->clock_us = now_us;
+    m->full = full;
+    m->epoch = now_us;
+    m->parts = kvr_max(1, (due + KVR_TELLER_PART - 1) / KVR_TELLER_PART);
+    m->share = share;
+    m->uncached = kvr_teller_uncached(t);
+    m->leaving = leaving;
+
+    for (m->part = 0, at = 0; m->part < m->parts; m->part++, at = next) {
+        m->number = *number + 1;
+        next = kvr_teller_part(t, at, full, now_us);
+
+        if (!send(data, t->writer.bytes, kvr_sync_finish(&t->writer))) {
+            return;
+        }
+
+        *number = m->number;
+        t->spoke_us = now_us;
+
+        for (i = at; i < next; i++) {
+            row = &t->rows[t->fleet[i]];
+            row->told = row->now;
+        }
+    }
+
+    if (full) {
+        t->full_us = now_us;
+        t->again = false;
+    }
+}
+
+
+uint64_t
+kvr_teller_uncached(const kvr_teller_t *t)
+{
+    const kvr_peers_zone_t  *z;
+
+    z = t->k->peers.zone;
+
+    /* the second behind the newest is the oldest */
+
+    return kvr_load64(&z->uncached)
+           - z->windows[(z->window_s + 1) % KVR_PEERS_WINDOW_S];
+}
+
+
+/*
+ * Reads which holders there are, and whose.  The rows of others are 0 from now
+ * on: a full message says so.
+ */
+
+static void
+kvr_teller_fleet(kvr_teller_t *t)
+{
+    uint32_t            flags, generation, holder, steps, worker;
+    kvr_teller_row_t   *row;
+    kvr_worker_conf_t   conf;
+
+    t->version = kvr_router_version(t->k);
+    t->nfleet = 0;
+    t->again = true;
+
+    for (worker = 0; worker < kvr_router_workers(t->k); worker++) {
+
+        if (kvr_router_read_worker(t->k, worker, &conf, &flags, &generation)
+            != KVR_OK)
+        {
+            continue;
+        }
+
+        holder = KVR_HOLDER_NONE;
+        steps = 0;
+
+        while (kvr_router_next_holder(t->k, worker, &holder, &steps)
+               && t->nfleet < kvr_router_max_holders(t->k))
+        {
+            row = &t->rows[holder];
+
+            if (row->row == 0 || row->generation != generation) {
+                memset(row, 0, sizeof(kvr_teller_row_t));
+                row->row = kvr_sync_row(conf.id, strlen(conf.id),
+                               kvr_router_holder_rank(t->k, holder));
+                row->generation = generation;
+            }
+
+            t->fleet[t->nfleet++] = holder;
+        }
+    }
+}
+
+
+/* Notes the counter of tokens for each second that has begun. */
+
+static void
+kvr_teller_window(kvr_peers_zone_t *z, uint64_t now_s)
+{
+    uint64_t  s;
+
+    s = kvr_max(z->window_s + 1, now_s - kvr_min(now_s, KVR_PEERS_WINDOW_S));
+
+    for ( /* void */ ; s <= now_s; s++) {
+        z->windows[s % KVR_PEERS_WINDOW_S] = kvr_load64(&z->uncached);
+        z->window_s = s;
+    }
+}
+
+
+static bool
+kvr_teller_due(const kvr_teller_row_t *row, bool full)
+{
+    return full ? kvr_teller_loaded(&row->now)
+                : row->now.active != row->told.active
+                  || row->now.prefills != row->told.prefills
+                  || row->now.prefill_tokens != row->told.prefill_tokens
+                  || row->now.decode_blocks != row->told.decode_blocks
+                  || row->now.begun_ms != row->told.begun_ms;
+}
+
+
+static bool
+kvr_teller_loaded(const kvr_load_row_t *load)
+{
+    return load->active || load->prefills || load->prefill_tokens
+           || load->decode_blocks;
+}
+
+
+/*
+ * Writes a message of the rows that are due from a place on; returns the place
+ * behind them.
+ */
+
+static uint32_t
+kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
+{
+    uint32_t           n;
+    uint64_t           now_ms;
+    kvr_sync_row_t     told;
+    kvr_teller_row_t  *row;
+
+    kvr_sync_begin(&t->writer, &t->header);
+
+    now_ms = now_us / 1000;
+
+    for (n = 0; at < t->nfleet; at++) {
+        row = &t->rows[t->fleet[at]];
+
+        if (!kvr_teller_due(row, full)) {
+            continue;
+        }
+
+        if (n++ == KVR_TELLER_PART) {
+            break;
+        }
+
+        told.row = row->row;
+        told.active = row->now.active;
+        told.prefills = row->now.prefills;
+        told.prefill_tokens = row->now.prefill_tokens;
+        told.age_ms = row->now.begun_ms
+                      ? (int64_t) (now_ms - kvr_min(now_ms,
+                                                    row->now.begun_ms))
+                      : 0;
+        told.decode_blocks = row->now.decode_blocks;
+
+        (void) kvr_sync_put_row(&t->writer, &told);
+    }
+
+    return at;
+}
