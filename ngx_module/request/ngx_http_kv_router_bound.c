@@ -77,13 +77,35 @@ ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/* Is the worker full, of which all n ranks are candidates? */
+
+static ngx_uint_t
+ngx_http_kv_router_bound_full(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c, uint32_t n)
+{
+    int64_t   active, peers;
+    uint32_t  i;
+
+    active = 0;
+    peers = 0;
+
+    for (i = 0; i < n; i++) {
+        active += (int64_t) c[i].active_requests;
+        peers += ngx_http_kv_router_bound_peers(ctx, c[i].holder,
+                                                c[i].generation);
+    }
+
+    return ngx_http_kv_router_bound_reached(ctx, c->max_active,
+                                            active - peers, peers);
+}
+
+
 /* The list has all ranks of a worker next to one another. */
 
 uint32_t
 ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_candidate_t *c, uint32_t n)
 {
-    int64_t   active, peers;
     uint32_t  i, k, last;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
@@ -92,23 +114,12 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
 
     for (i = 0, k = 0; i < n; i = last) {
 
-        active = 0;
-        peers = 0;
-
-        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
-
-            if (c[i].max_active == 0) {
-                continue;
-            }
-
-            active += (int64_t) c[last].active_requests;
-            peers += ngx_http_kv_router_bound_peers(ctx, c[last].holder,
-                                                    c[last].generation);
+        for (last = i + 1; last < n && c[last].worker == c[i].worker; last++) {
+            /* void */
         }
 
         if (c[i].max_active
-            && ngx_http_kv_router_bound_reached(ctx, c[i].max_active,
-                                                active - peers, peers))
+            && ngx_http_kv_router_bound_full(ctx, &c[i], last - i))
         {
             continue;
         }

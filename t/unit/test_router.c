@@ -352,6 +352,48 @@ test_load(void)
 }
 
 
+static void
+test_peers(void)
+{
+    bool               taken;
+    kvr_router_t       other;
+    kvr_load_row_t     row;
+    kvr_peer_row_t     told;
+    kvr_reservation_t  r;
+
+    memset(&r, 0, sizeof(r));
+    memset(&told, 0, sizeof(told));
+    r.holder = 5;
+    told.active = 3;
+    told.decode_blocks = 20;
+
+    kvr_router_reserve(&router, &r, now());
+    ok(kvr_peers_lease(&router.peers, false, now(), &taken),
+       "who joined the zone can have the lease of peers");
+    kvr_peers_set_row(&router.peers, 5, &told);
+    kvr_router_load(&router, 5, 0, now(), &row);
+    is_u64(row.active, 1, "while no peer is fresh, load is the router's own");
+
+    kvr_peers_set_fresh(&router.peers, now() + 60000);
+    kvr_router_load(&router, 5, 0, now(), &row);
+    ok(row.active == 4 && row.decode_blocks == 20,
+       "else it is that of peers, too");
+    kvr_load_read(&router.load, 5, 0, &row);
+    is_u64(row.active, 1, "the own load can still be told");
+
+    kvr_load_release(&router.load, &r, now());
+    kvr_router_leave(&router);
+    is_u64(router.peers.zone->owner, 0, "who leaves gives the lease back");
+
+    ok(router.peers.zone->router != 0, "a router has an id");
+    fresh(&other);
+    ok(other.peers.zone->router != router.peers.zone->router,
+       "which is another one in each zone");
+    kvr_router_detach(&other);
+    (void) kvr_router_join(&router);
+}
+
+
 int
 main(void)
 {
@@ -364,6 +406,7 @@ main(void)
         test_frequencies();
         test_descriptors();
         test_load();
+        test_peers();
         kvr_router_detach(&router);
     }
 
