@@ -215,7 +215,7 @@ second: w1 0 of 0, w1+4 w2+4
 
 === TEST 4: with predict= siblings follow the first, and no answer says more than the events
 --- http_config
-    kv_router_zone  zone=main:16m block_size=4 predict=1h;
+    kv_router_zone  zone=main:16m block_size=4 predict=5m;
 --- script
             route("first", 1, 40, "w2")
             route("sibling", 1, 40)

@@ -193,7 +193,7 @@ w2/0 both 1: cost 16, 3 3 3 0, UNVERIFIED external, 0 0 0 4, stored 3, userdata:
 
 === TEST 2: it reserves, predicts and counts nothing
 --- http_config
-    kv_router_zone  zone=main:16m block_size=4 predict=1h frequency=1m;
+    kv_router_zone  zone=main:16m block_size=4 predict=5m frequency=1m;
 --- script
             client.cache("w1", client.tokens(1, 8))
 
@@ -232,7 +232,7 @@ predicted: 0
 
 === TEST 3: what is predicted and what runs is told
 --- http_config
-    kv_router_zone  zone=main:16m block_size=4 predict=1h;
+    kv_router_zone  zone=main:16m block_size=4 predict=5m;
 --- script
             client.cache("w1", client.tokens(1, 8))
 

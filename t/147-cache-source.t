@@ -136,7 +136,7 @@ what the client says: w2 is told:
 
 === TEST 2: blocks that are only predicted are not named
 --- http_config
-    kv_router_zone  zone=main:16m block_size=4 predict=600s;
+    kv_router_zone  zone=main:16m block_size=4 predict=5m;
 --- script
             told("first", "w1/0")
             told("predicted at w1", "w2/0")

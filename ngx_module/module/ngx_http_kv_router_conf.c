@@ -81,7 +81,7 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
 
     { ngx_string("predict"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(predict), 0, KVR_PREDICT_MAX, NULL, 0 },
+      at(predict), 0, KVR_FLIGHT_TIMED_MAX, NULL, 0 },
 
     { ngx_string("ttl"), NGX_HTTP_KV_ROUTER_SEC,
       at(params.ttl), 1, INT32_MAX, NULL, 0 },

@@ -453,6 +453,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
 
     ngx_add_timer(&zone->run.tend, NGX_HTTP_KV_ROUTER_TEND);
 
+    ngx_queue_init(&zone->run.flights);
+
     if (ngx_http_kv_router_rounds_start(cycle, zone) != NGX_OK) {
         return NGX_ERROR;
     }
@@ -495,7 +497,13 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
                                 &zone->run.policy, kvr_owner_pid(stuck));
     }
 
+    ngx_http_kv_router_flights_renew(zone);
+
     if (ends) {
+        if (!ngx_queue_empty(&zone->run.flights)) {
+            ngx_add_timer(ev, NGX_HTTP_KV_ROUTER_TEND);
+        }
+
         return;
     }
 

@@ -194,7 +194,8 @@ typedef struct {
     ngx_http_kv_router_estimator_t *estimator;
     kvr_inflight_t                 *inflight;  /* NULL before the process's
                                                   first request */
-    kvr_echoes_t                   *echoes;    /* the same */
+    ngx_queue_t                     flights;   /* of open requests */
+    kvr_echoes_t                   *echoes;    /* NULL, as inflight */
 
     ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
                                                   there is */

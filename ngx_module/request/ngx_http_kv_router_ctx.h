@@ -40,6 +40,7 @@ typedef enum {
     NGX_HTTP_KV_ROUTER_BUFFER_ESTIMATES,
     NGX_HTTP_KV_ROUTER_BUFFER_CANDIDATES,
     NGX_HTTP_KV_ROUTER_BUFFER_WHERE,
+    NGX_HTTP_KV_ROUTER_BUFFER_CHAINS,
     NGX_HTTP_KV_ROUTER_BUFFER_OUT,
 
     NGX_HTTP_KV_ROUTER_BUFFERS
@@ -69,6 +70,15 @@ typedef struct {
     void                          (*done)(ngx_http_kv_router_ctx_t *ctx);
     void                           *data;
 } ngx_http_kv_router_known_t;
+
+
+/* The flight of a request, which ends it; of the request's pool. */
+
+typedef struct {
+    ngx_queue_t                     queue;         /* zone->run.flights */
+    ngx_msec_t                      renew;         /* when it is due */
+    kvr_flight_t                    flight;
+} ngx_http_kv_router_flight_t;
 
 
 /* Hashes of blocks: hash is NULL and n is 0 where there are none. */
@@ -150,8 +160,8 @@ struct ngx_http_kv_router_ctx_s {
     } keys;
 
     /*
-     * Also by load.c (chains, best).  Reset by each list of candidates, which
-     * a request that waits has 100 times a second.
+     * Also by load.c (best) and flights.c (chains).  Reset by each list of
+     * candidates, which a request that waits has 100 times a second.
      */
 
     struct {
@@ -162,9 +172,9 @@ struct ngx_http_kv_router_ctx_s {
         kvr_match_t                    *estimates; /* of each candidate: what
                                                       was found, in blocks of
                                                       the lookup */
-        uint64_t                       *chains;    /* of predictions */
-        uint32_t                        nchains;
-        uint32_t                        best;      /* without them */
+        uint64_t                       *chains;    /* of flights; NULL: not
+                                                      made yet */
+        uint32_t                        best;      /* without flights */
 
         unsigned                        matched:1; /* with the prompt */
     } found;

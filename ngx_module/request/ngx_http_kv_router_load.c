@@ -10,17 +10,9 @@
 #include "ngx_http_kv_router_route.h"
 
 
-static ngx_uint_t ngx_http_kv_router_others(
-    const ngx_http_kv_router_ctx_t *ctx);
+static ngx_int_t ngx_http_kv_router_depths_begin(
+    ngx_http_kv_router_ctx_t *ctx);
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
-
-
-/*
- * Milliseconds for which a prompt that was sent counts as cached at a worker
- * without events, and as in flight for the other processes.
- */
-
-#define NGX_HTTP_KV_ROUTER_PREDICT  5000
 
 
 /*
@@ -35,22 +27,21 @@ static ngx_uint_t             ngx_http_kv_router_ndepths;
 /* ---- before the decision ------------------------------------------------ */
 
 /*
- * Blocks that a candidate has by estimates or predictions count as held in
- * device.  Blocks of the prompt that are in flight to the candidate are not
- * new load.
+ * Blocks of the prompt that are in flight to a candidate are not new load.  A
+ * process knows what it has in flight itself; the flights tell it of others.
  *
- * A process knows what it has in flight itself.  Where predict= is not set,
- * predictions tell it of the other processes: they count as in flight.
+ * Blocks that a candidate without events has by estimates and flights count as
+ * held in device, and with predict= those of all flights do.
  */
 
 ngx_int_t
 ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                         i, depth, from;
-    kvr_router_t                    *k;
+    uint32_t                         i, depth;
     ngx_http_kv_router_candidate_t  *c;
 
     ctx->found.best = ctx->found.match.best;
+    ctx->found.chains = NULL;
 
     if (ctx->keys.lookup.hash == NULL) {
         return NGX_OK;
@@ -60,41 +51,24 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    if (ctx->zone->conf.predict == 0 && !ngx_http_kv_router_others(ctx)
-        && !ngx_http_kv_router_estimates(ctx))
-    {
+    if (!ngx_http_kv_router_flies(ctx)) {
         return NGX_OK;
     }
 
-    ctx->found.chains = ngx_palloc(r->pool,
-                                   (ctx->keys.lookup.n / KVR_PREDICT_STRIDE
-                                    + 1) * sizeof(uint64_t));
-    if (ctx->found.chains == NULL) {
+    if (ngx_http_kv_router_depths_begin(ctx) != NGX_OK
+        || ngx_http_kv_router_flights_find(ctx, ngx_http_kv_router_depths,
+                                           ngx_http_kv_router_ndepths)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
-    k = &ctx->zone->run.router;
-    ctx->found.nchains = kvr_router_chains(k, ctx->keys.lookup.hash,
-                                           ctx->keys.lookup.n,
-                                           ctx->found.chains);
-
     for (i = 0; i < ctx->found.match.n; i++) {
         c = &ctx->found.candidates[i];
-
-        /* exact views have nothing of a text */
-
-        if (ctx->keys.of_text && c->confidence != KVR_ESTIMATED) {
-            continue;
-        }
-
-        from = c->confidence == KVR_ESTIMATED ? ctx->found.estimates[i].device
-                                              : c->device;
-
-        depth = kvr_router_predicted(k, ctx->found.chains, ctx->found.nchains,
-                                     c->holder, c->generation, from,
-                                     ngx_current_msec);
+        depth = ngx_http_kv_router_depths[c->holder].depth;
 
         if (c->confidence == KVR_ESTIMATED) {
+            depth = ngx_max(depth, ctx->found.estimates[i].device);
             ngx_http_kv_router_estimate(ctx, i, depth);
 
             ctx->found.best = ngx_max(ctx->found.best,
@@ -103,20 +77,29 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
             continue;
         }
 
+        /* exact views have nothing of a text */
+
+        if (ctx->keys.of_text) {
+            continue;
+        }
+
         if (ctx->zone->conf.predict == 0) {
 
-            if (depth > c->device) {
-                c->in_flight = ngx_max(c->in_flight, depth);
+            if (depth > c->in_flight) {
+                c->additional_blocks -= depth - c->in_flight;
+                c->in_flight = depth;
             }
 
             continue;
         }
 
-        if (depth > c->device) {
-            ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                           "kv_router prediction: worker \"%*s\" has %uD "
-                           "blocks", (size_t) c->worker_len, c->worker, depth);
+        if (depth <= c->device) {
+            continue;
         }
+
+        ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                       "kv_router prediction: worker \"%*s\" has %uD "
+                       "blocks", (size_t) c->worker_len, c->worker, depth);
 
         c->predicted = depth - c->device;
         c->device = depth;
@@ -130,28 +113,13 @@ ngx_http_kv_router_expect(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* Are there other processes that route requests of the zone? */
-
-static ngx_uint_t
-ngx_http_kv_router_others(const ngx_http_kv_router_ctx_t *ctx)
-{
-    return ctx->zone->conf.processes->worker_processes > 1;
-}
-
+/* Sets the depths of all candidates to 0. */
 
 static ngx_int_t
-ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
+ngx_http_kv_router_depths_begin(ngx_http_kv_router_ctx_t *ctx)
 {
     uint32_t                         i, max;
     ngx_http_kv_router_candidate_t  *c;
-
-    if (ctx->zone->run.inflight == NULL) {
-
-        ctx->zone->run.inflight = kvr_inflight_create();
-        if (ctx->zone->run.inflight == NULL) {
-            return NGX_ERROR;
-        }
-    }
 
     max = kvr_router_max_holders(&ctx->zone->run.router);
 
@@ -169,19 +137,41 @@ ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
         ngx_http_kv_router_ndepths = max;
     }
 
-    if (kvr_inflight_nodes(ctx->zone->run.inflight) == 0) {
-        return NGX_OK;
-    }
-
     for (i = 0; i < ctx->found.match.n; i++) {
         c = &ctx->found.candidates[i];
         ngx_http_kv_router_depths[c->holder].generation = c->generation;
         ngx_http_kv_router_depths[c->holder].depth = 0;
     }
 
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         i;
+    ngx_http_kv_router_candidate_t  *c;
+
+    if (ctx->zone->run.inflight == NULL) {
+
+        ctx->zone->run.inflight = kvr_inflight_create();
+        if (ctx->zone->run.inflight == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (kvr_inflight_nodes(ctx->zone->run.inflight) == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_kv_router_depths_begin(ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     kvr_inflight_find(ctx->zone->run.inflight, ctx->keys.ids.hash,
                       ctx->found.match.prompt_blocks,
-                      ngx_http_kv_router_depths, max);
+                      ngx_http_kv_router_depths, ngx_http_kv_router_ndepths);
 
     for (i = 0; i < ctx->found.match.n; i++) {
         c = &ctx->found.candidates[i];
@@ -208,8 +198,7 @@ void
 ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     uint32_t i)
 {
-    uint32_t                         cached, blocks, from;
-    ngx_msec_t                       ms;
+    uint32_t                         cached, blocks, known;
     ngx_http_kv_router_candidate_t  *c;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
@@ -230,15 +219,19 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     s->generation = c->generation;
     s->prefilling = 1;
     s->request = 0;
+    s->flight = NULL;
     s->prefill_tokens = ctx->found.match.prompt_tokens - cached
                         + ctx->prompt.others;
     s->output_blocks = 0;
     s->more = (s == &ctx->choice.reservation) ? ctx->prompt.sequences - 1 : 0;
 
     if (ctx->keys.ids.hash && ctx->zone->run.inflight) {
+        known = ctx->found.chains && ctx->zone->conf.predict == 0
+                && c->confidence != KVR_ESTIMATED ? c->in_flight : 0;
+
         s->request = kvr_inflight_add(ctx->zone->run.inflight, c->holder,
                                       c->generation, ctx->keys.ids.hash,
-                                      blocks, &blocks);
+                                      blocks, known, &blocks);
 
         if (s->request == 0) {
             ngx_http_kv_router_count(ctx->zone->run.sh, UNSHARED, 1);
@@ -255,26 +248,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     kvr_router_reserve(&ctx->zone->run.router, s, ngx_current_msec);
     kvr_peers_uncached(&ctx->zone->run.router.peers, s->prefill_tokens);
 
-    ms = ctx->zone->conf.predict;
-
-    from = c->device - c->predicted;
-
-    if (c->confidence == KVR_ESTIMATED) {
-        ms = ms ? ms : NGX_HTTP_KV_ROUTER_PREDICT;
-        from = ctx->found.estimates[i].device;
-
-    } else if (ctx->keys.of_text) {
-        return;
-
-    } else if (ms == 0 && ngx_http_kv_router_others(ctx)) {
-        ms = NGX_HTTP_KV_ROUTER_PREDICT;
-    }
-
-    if (ctx->found.nchains && ms) {
-        kvr_router_predict(&ctx->zone->run.router, ctx->found.chains,
-                           ctx->found.nchains, c->holder, c->generation, from,
-                           ngx_current_msec + ms);
-    }
+    ngx_http_kv_router_flight_begin(ctx, s, i);
 }
 
 
@@ -293,6 +267,8 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
                    s == &ctx->choice.prefill ? "the prefill elsewhere"
                                              : "the request",
                    s->output_blocks);
+
+    ngx_http_kv_router_flight_end(ctx, s);
 
     if (s->request) {
         kvr_load_share(s, kvr_inflight_remove(ctx->zone->run.inflight,

@@ -77,11 +77,20 @@ ngx_int_t ngx_http_kv_router_keys_text(ngx_http_kv_router_ctx_t *ctx);
 /* ---- found -------------------------------------------------------------- */
 
 /*
- * load: adds estimates, predictions, and prompts in flight, to the candidates'
- * overlap
+ * load: adds estimates, and what is in flight, to the candidates' overlap
  */
 ngx_int_t ngx_http_kv_router_expect(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
+
+/* flights: can the flights say more of the prompt than this process knows? */
+ngx_uint_t ngx_http_kv_router_flies(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * flights: raises the depths of the first n holders to what is in flight
+ * there.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_flights_find(ngx_http_kv_router_ctx_t *ctx,
+    kvr_inflight_depth_t *depths, uint32_t n);
 
 /* load: the blocks of all prompts of the request but the first one */
 uint32_t ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx);
@@ -146,6 +155,18 @@ void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
 /* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
+
+/*
+ * flights: tells other processes and routers what s has in flight at candidate
+ * i, and that it is over
+ */
+void ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s, uint32_t i);
+void ngx_http_kv_router_flight_end(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s);
+
+/* flights: by the timer of each process: those that have gone on for long */
+void ngx_http_kv_router_flights_renew(ngx_http_kv_router_zone_t *zone);
 
 /* prefill: the prefill elsewhere ended, as an attempt ends; counts once */
 void ngx_http_kv_router_prefill_ended(ngx_http_kv_router_ctx_t *ctx,

@@ -46,6 +46,8 @@ struct kvr_inflight_s {
     uint32_t               nnodes;      /* ever used */
     uint32_t               free;
     uint32_t               used;
+    kvr_inflight_depth_t  *debts;       /* blocks, by holder */
+    uint32_t               ndebts;
 };
 
 
@@ -71,6 +73,8 @@ static void kvr_inflight_free(kvr_inflight_t *f, uint32_t node);
 static bool kvr_inflight_room(kvr_inflight_node_t *v);
 static kvr_inflight_share_t *kvr_inflight_share(kvr_inflight_node_t *v,
     uint32_t holder, uint32_t generation);
+static uint32_t kvr_inflight_owe(kvr_inflight_t *f, uint32_t holder,
+    uint32_t generation, uint32_t blocks);
 
 
 kvr_inflight_t *
@@ -115,6 +119,7 @@ kvr_inflight_destroy(kvr_inflight_t *f)
 
     free(f->nodes);
     free(f->table);
+    free(f->debts);
     free(f);
 }
 
@@ -123,7 +128,7 @@ kvr_inflight_destroy(kvr_inflight_t *f)
 
 uint32_t
 kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
-    const uint64_t *locals, uint32_t n, uint32_t *blocks)
+    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t *blocks)
 {
     uint32_t               node;
     kvr_inflight_spot_t    spot;
@@ -196,6 +201,15 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         v->shares[v->nshares++].count = 1;
     }
 
+    /* 5. what others have there, and this process had not, is owed */
+
+    known = kvr_min(known, n);
+
+    if (known > n - *blocks) {
+        *blocks -= kvr_inflight_owe(f, holder, generation,
+                                    known - (n - *blocks));
+    }
+
     return node;
 }
 
@@ -204,7 +218,8 @@ uint32_t
 kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
     uint32_t request)
 {
-    uint32_t               node, parent, gone;
+    uint32_t               node, parent, gone, paid;
+    kvr_inflight_depth_t  *debt;
     kvr_inflight_node_t   *v;
     kvr_inflight_share_t  *share;
 
@@ -230,7 +245,56 @@ kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         }
     }
 
+    if (holder < f->ndebts && f->debts[holder].generation == generation) {
+        debt = &f->debts[holder];
+        paid = kvr_min(gone, debt->depth);
+
+        debt->depth -= paid;
+        gone -= paid;
+    }
+
     return gone;
+}
+
+
+/* Adds to the debt; returns by how much. */
+
+static uint32_t
+kvr_inflight_owe(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
+    uint32_t blocks)
+{
+    kvr_inflight_depth_t  *debts;
+
+    if (holder >= f->ndebts) {
+
+        debts = realloc(f->debts, (holder + 1) * sizeof(*debts));
+        if (debts == NULL) {
+            return 0;
+        }
+
+        memset(debts + f->ndebts, 0,
+               (holder + 1 - f->ndebts) * sizeof(*debts));
+
+        f->debts = debts;
+        f->ndebts = holder + 1;
+    }
+
+    debts = &f->debts[holder];
+
+    /* the load of an earlier generation is counted nowhere */
+
+    if (debts->generation > generation) {
+        return 0;
+    }
+
+    if (debts->generation < generation) {
+        debts->generation = generation;
+        debts->depth = 0;
+    }
+
+    debts->depth += blocks;
+
+    return blocks;
 }
 
 

@@ -70,8 +70,9 @@ typedef struct {
     uint32_t    generation;
     uint32_t    prefilling;         /* 1 until the first body byte */
     uint32_t    counted;            /* set by kvr_load_reserve() */
-    uint32_t    request;            /* returned by kvr_inflight_add(), for
-                                       the caller */
+    uint32_t    request;            /* for the caller: as returned by
+                                       kvr_inflight_add() */
+    void       *flight;             /* the same: what others know of it */
     int64_t     prefill_tokens;
     int64_t     decode_blocks;
     int64_t     output_blocks;      /* of decode_blocks, since the start */

@@ -24,7 +24,6 @@ static bool kvr_look_estimate(const kvr_shard_t *k, uint32_t holder,
 static void kvr_look_rule(void *data, uint32_t view, kvr_hit_rule_t *out);
 static void kvr_look_drop(const kvr_shard_t *k, uint32_t view, uint32_t limit,
     kvr_match_t *m);
-static bool kvr_router_has_classes(const kvr_router_t *k, uint32_t holder);
 static void kvr_stats_add(const kvr_shard_t *k, kvr_stats_t *out);
 
 
@@ -147,6 +146,8 @@ kvr_router_tend(kvr_router_t *k, uint64_t now_ms, uint32_t slice_us)
     for (i = 0; i < k->nshards; i++) {
         kvr_shard_recover(&k->shards[i]);
     }
+
+    kvr_flights_clear(&k->flights, now_ms);
 
     if (now_ms - k->tended_ms >= KVR_TEND_LOADS_MS) {
         k->tended_ms = now_ms;
@@ -471,7 +472,6 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
     out->load_uncounted = kvr_load64(&k->zone->load.uncounted);
     out->load_below_zero = kvr_load64(&k->zone->load.below_zero);
-    out->predictions = kvr_load64(&k->zone->predict.stores);
     out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;
     out->frequency_replaced = kvr_load64(&k->zone->frequency.replaced);
     out->frequency_cut = kvr_load64(&k->zone->frequency.cut);
@@ -568,7 +568,7 @@ kvr_router_lease_release(kvr_router_t *k)
 }
 
 
-/* ---- requests: frequencies, predictions --------------------------------- */
+/* ---- requests ----------------------------------------------------------- */
 
 uint32_t
 kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
@@ -591,50 +591,8 @@ kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
 }
 
 
-uint32_t
-kvr_router_chains(const kvr_router_t *k, const uint64_t *locals, uint32_t n,
-    uint64_t *chains)
-{
-    return kvr_predict_chains(&k->zone->predict, locals, n, chains);
-}
-
-
-void
-kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
-    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
-    uint64_t until_ms)
-{
-    if (kvr_router_has_classes(k, holder)) {
-        kvr_predict_store_whole(&k->zone->predict, (char *) k->zone, chains,
-                                nchains, holder, generation, from, until_ms);
-        return;
-    }
-
-    kvr_predict_store(&k->zone->predict, (char *) k->zone, chains, nchains,
-                      holder, generation, from, until_ms);
-}
-
-
-uint32_t
-kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
-    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
-    uint64_t now_ms)
-{
-    if (kvr_router_has_classes(k, holder)) {
-        return kvr_predict_find_whole(&k->zone->predict, (char *) k->zone,
-                                      chains, nchains, holder, generation,
-                                      from, now_ms);
-    }
-
-    return kvr_predict_find(&k->zone->predict, (char *) k->zone, chains,
-                            nchains, holder, generation, from, now_ms);
-}
-
-
-/* Does the holder's view have classes of KV-cache groups? */
-
-static bool
-kvr_router_has_classes(const kvr_router_t *k, uint32_t holder)
+bool
+kvr_router_classed(const kvr_router_t *k, uint32_t holder)
 {
     uint32_t            h, view;
     kvr_class_t         classes[KVR_CLASSES_MAX];

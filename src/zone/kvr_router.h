@@ -67,7 +67,7 @@
 #include "../traffic/kvr_trust.h"
 #include "../traffic/kvr_frequency.h"
 #include "../index/kvr_index.h"
-#include "../traffic/kvr_predict.h"
+#include "../traffic/kvr_flights.h"
 
 
 #define KVR_ZONE_MIN         (4u << 20)  /* bytes */
@@ -112,6 +112,7 @@ typedef struct {
     uint32_t      nshards;
     kvr_load_t    load;             /* of the holders of all shards */
     kvr_peers_t   peers;            /* the same, of other routers */
+    kvr_flights_t flights;
     kvr_health_t *health;           /* of workers, by number */
     uint64_t      tended_ms;
     uint64_t      estimated_ms;
@@ -261,33 +262,10 @@ uint32_t kvr_router_touch(const kvr_router_t *k, const uint64_t *locals,
     const kvr_match_t *matches, uint32_t n, uint64_t now_ms, uint32_t *out);
 
 /*
- * Predictions, see kvr_predict.h: the blocks of a prompt that was routed to a
- * holder are taken to be cached there for a while.  For any process, without a
- * lock.
- *
- * kvr_router_chains() writes the chains of a prompt to `chains`, which must
- * have room for KVR_PREDICT_DEPTHS, and returns their number.
+ * Does the holder's view have classes of KV-cache groups?  Such a holder keeps
+ * the end of a prompt, and not every beginning of it.
  */
-uint32_t kvr_router_chains(const kvr_router_t *k, const uint64_t *locals,
-    uint32_t n, uint64_t *chains);
-
-/*
- * Predicts the blocks of a prompt that was sent to the holder, which has
- * `from` blocks of the prompt by the index.
- */
-void kvr_router_predict(const kvr_router_t *k, const uint64_t *chains,
-    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
-    uint64_t until_ms);
-
-/*
- * The number of blocks of the prompt that the holder, which has `from` of them
- * by the index, has with the predictions.  Of a holder with classes of
- * KV-cache groups a prediction counts where the prompt has all that was
- * predicted, to KVR_PREDICT_STRIDE blocks.
- */
-uint32_t kvr_router_predicted(const kvr_router_t *k, const uint64_t *chains,
-    uint32_t nchains, uint32_t holder, uint32_t generation, uint32_t from,
-    uint64_t now_ms);
+bool kvr_router_classed(const kvr_router_t *k, uint32_t holder);
 
 /* Counters and gauges for the status page, summed up over the shards. */
 typedef struct {
@@ -312,7 +290,6 @@ typedef struct {
     uint64_t    lookups_torn;       /* in one shard: cut short by a writer */
     uint64_t    lookups_cut;        /* in one shard: ended at the maximum
                                        number of runs, or blocks */
-    uint64_t    predictions;        /* made */
     uint64_t    frequency_max;      /* the maximum number of blocks counted */
     uint64_t    frequency_replaced; /* of these, evicted in the window */
     uint64_t    frequency_cut;      /* lookups counted in part */

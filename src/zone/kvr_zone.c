@@ -20,7 +20,7 @@
 typedef struct {
     uint64_t  health;
     uint64_t  peers;
-    uint64_t  predict;
+    uint64_t  flights;
     uint64_t  frequency;
     uint64_t  shards;
 } kvr_zone_places_t;
@@ -58,9 +58,9 @@ kvr_zone_places(const kvr_params_t *params, uint64_t size,
 {
     at->health = kvr_lines(sizeof(kvr_zone_t));
     at->peers = at->health + kvr_health_size(kvr_zone_workers(params));
-    at->predict = at->peers + kvr_peers_size(kvr_zone_holders(params));
-    at->frequency = at->predict + kvr_lines(kvr_min(size / KVR_PREDICT_PART,
-                                                    KVR_PREDICT_BYTES));
+    at->flights = at->peers + kvr_peers_size(kvr_zone_holders(params));
+    at->frequency = at->flights + kvr_lines(kvr_min(size / KVR_FLIGHTS_PART,
+                                                    KVR_FLIGHTS_BYTES));
     at->shards = at->frequency
                  + (params->frequency_ms
                     ? kvr_lines(size / KVR_FREQUENCY_PART) : 0);
@@ -120,7 +120,7 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     char why[KVR_WHY_LEN])
 {
     uint32_t            i;
-    uint64_t            header, secret[9];
+    uint64_t            header, secret[7];
     kvr_mem_t           mem;
     kvr_zone_t         *z;
     kvr_zone_places_t   at;
@@ -189,10 +189,10 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     memset((char *) base + at.health, 0, at.peers - at.health);
 
     kvr_peers_format(&z->peers, base, at.peers, kvr_zone_holders(params),
-                     kvr_max(secret[8], 1));
+                     kvr_max(secret[6], 1));
 
-    kvr_predict_format(&z->predict, base, at.predict,
-                       at.frequency - at.predict, &secret[6]);
+    kvr_flights_format(&z->flights, base, at.flights,
+                       at.frequency - at.flights);
 
     if (params->frequency_ms) {
         kvr_frequency_format(&z->frequency, base, at.frequency,
@@ -264,6 +264,8 @@ kvr_router_attach(kvr_router_t *k, void *base, size_t size,
 
     kvr_peers_attach(&k->peers, &z->peers, base);
 
+    (void) kvr_flights_attach(&k->flights, &z->flights, base, NULL, 0);
+
     k->health = (kvr_health_t *) ((char *) base + at.health);
     k->ttl = params ? params->ttl : z->params.ttl;
 
@@ -295,11 +297,9 @@ kvr_zone_sound(const kvr_zone_t *z, size_t size)
            && z->peers.rows == at.peers
            && z->peers.homes == at.peers + z->peers.max_holders
                                            * sizeof(kvr_peer_row_t)
-           && z->predict.sets < size
-           && z->predict.nsets != 0
-           && z->predict.nsets <= (size - z->predict.sets)
-                                  / (KVR_PREDICT_WAYS
-                                     * sizeof(kvr_prediction_t))
+           && z->flights.sets == at.flights
+           && z->flights.nsets == (at.frequency - at.flights)
+                                  / (KVR_FLIGHT_WAYS * sizeof(uint64_t))
            && z->frequency.sets < size
            && z->frequency.nsets <= (size - z->frequency.sets)
                                     / sizeof(kvr_frequency_set_t)

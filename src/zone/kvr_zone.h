@@ -6,7 +6,7 @@
  *     kvr_zone_t    what the zone was made with; the load's header; peers
  *     health        a record for each worker
  *     peers         a row and a home for each holder
- *     predictions   what was routed a moment ago
+ *     flights       what is in flight, at which holder
  *     frequency     how often blocks are asked for, with frequency= alone
  *     shard 0       to the end of its part
  *     shard 1
@@ -35,8 +35,8 @@
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
 #define KVR_ZONE_VERSION     29         /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
-#define KVR_PREDICT_PART     64         /* 1/64 of the zone, but at most */
-#define KVR_PREDICT_BYTES    (16u << 20)
+#define KVR_FLIGHTS_PART     64         /* 1/64 of the zone, but at most */
+#define KVR_FLIGHTS_BYTES    (16u << 20)
 
 
 struct kvr_zone_s {
@@ -48,7 +48,7 @@ struct kvr_zone_s {
     kvr_load_zone_t   load;
     kvr_peers_zone_t  peers;
 
-    kvr_predict_zone_t    predict;
+    kvr_flights_zone_t    flights;
     kvr_frequency_zone_t  frequency;
 };
 

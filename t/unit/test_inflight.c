@@ -13,6 +13,7 @@
 
 #define HOLDERS   6             /* three, in two generations each */
 #define REQUESTS  200
+#define PROCESSES 4
 #define DEPTH     40
 
 
@@ -79,13 +80,13 @@ shared(void)
 
     f = kvr_inflight_create();
 
-    a = kvr_inflight_add(f, 0, 1, one, 5, &n);
+    a = kvr_inflight_add(f, 0, 1, one, 5, 0, &n);
     is_u64(n, 5, "the first request brings all its blocks");
 
-    b = kvr_inflight_add(f, 0, 1, two, 4, &n);
+    b = kvr_inflight_add(f, 0, 1, two, 4, 0, &n);
     is_u64(n, 1, "one that parts after three of them brings what is new");
 
-    c = kvr_inflight_add(f, 1, 1, one, 3, &n);
+    c = kvr_inflight_add(f, 1, 1, one, 3, 0, &n);
     is_u64(n, 3, "at another holder nothing is shared");
 
     zero(depths, 2, 1);
@@ -104,8 +105,8 @@ shared(void)
     is_u64(kvr_inflight_remove(f, 1, 1, c), 3, "also at the other holder");
     is_u64(kvr_inflight_nodes(f), 0, "nothing is left");
 
-    a = kvr_inflight_add(f, 0, 1, one, 5, &n);
-    b = kvr_inflight_add(f, 0, 2, one, 5, &n);
+    a = kvr_inflight_add(f, 0, 1, one, 5, 0, &n);
+    b = kvr_inflight_add(f, 0, 2, one, 5, 0, &n);
     is_u64(n, 5, "a successor of the holder shares nothing with it");
 
     depths[0].generation = 2;
@@ -117,7 +118,7 @@ shared(void)
     is_u64(kvr_inflight_remove(f, 0, 2, b), 5, "and with the second");
     is_u64(kvr_inflight_nodes(f), 0, "nothing is left of both");
 
-    is_u64(kvr_inflight_add(f, 0, 1, one, 0, &n), 0,
+    is_u64(kvr_inflight_add(f, 0, 1, one, 0, 0, &n), 0,
            "an empty prompt is not in the tree");
     is_u64(n, 0, "and has no blocks");
 
@@ -146,7 +147,7 @@ full(void)
 
     for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
         local = hash(i);
-        ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, &n);
+        ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, 0, &n);
 
         if (ids[i] == 0) {
             break;
@@ -156,11 +157,11 @@ full(void)
     is_u64(i, KVR_INFLIGHT_NODES - 1, "there is room for all nodes");
 
     local = hash(i);
-    is_u64(kvr_inflight_add(f, 0, 1, &local, 1, &n), 0, "and for no more");
+    is_u64(kvr_inflight_add(f, 0, 1, &local, 1, 0, &n), 0, "and for no more");
     is_u64(n, 1, "one more request is counted as sharing nothing");
 
     local = hash(7);
-    i = kvr_inflight_add(f, 0, 1, &local, 1, &n);
+    i = kvr_inflight_add(f, 0, 1, &local, 1, 0, &n);
     ok(i != 0 && n == 0, "but for one that brings nothing new there is room");
     is_u64(kvr_inflight_remove(f, 0, 1, i), 0, "and it takes nothing away");
 
@@ -209,7 +210,7 @@ model(uint32_t steps)
             }
 
             k = n - model_depth(r->locals, n, r->holder);
-            r->id = kvr_inflight_add(f, r->holder / 2, r->holder % 2, r->locals, n, &i);
+            r->id = kvr_inflight_add(f, r->holder / 2, r->holder % 2, r->locals, n, 0, &i);
             r->n = n;
             blocks[r->holder] += i;
             good = r->id != 0 && i == k;
@@ -251,6 +252,112 @@ model(uint32_t steps)
 }
 
 
+/*
+ * Several processes, each with its tree: `known` is what the others have at
+ * the holder, or an old number, or a lie.  What they count is never below 0,
+ * and 0 at the end; while all know the truth and nothing ends, it is the union.
+ */
+
+static void
+processes(uint32_t steps, bool truth)
+{
+    bool                  good, all;
+    int64_t               sum[PROCESSES][HOLDERS], counted;
+    uint32_t              i, p, n, k, step;
+    request_t            *r;
+    kvr_inflight_t       *f[PROCESSES];
+
+    good = true;
+    all = true;
+    memset(sum, 0, sizeof(sum));
+    memset(requests, 0, sizeof(requests));
+
+    for (p = 0; p < PROCESSES; p++) {
+        f[p] = kvr_inflight_create();
+    }
+
+    for (step = 0; step < steps + REQUESTS; step++) {
+        k = step < steps ? (uint32_t) rand() % REQUESTS : step - steps;
+        r = &requests[k];
+        p = k % PROCESSES;
+
+        if (r->n) {
+            if (truth && step < steps) {
+                continue;
+            }
+
+            sum[p][r->holder] -= kvr_inflight_remove(f[p], r->holder, 1,
+                                                     r->id);
+            good = good && sum[p][r->holder] >= 0;
+            r->n = 0;
+
+        } else if (step < steps) {
+            n = 1 + rand() % DEPTH;
+            r->holder = rand() % HOLDERS;
+
+            for (i = 0; i < n; i++) {
+                r->locals[i] = 1 + (rand() % 8 == 0);
+            }
+
+            k = model_depth(r->locals, n, r->holder);
+            counted = n - k;
+
+            if (!truth && rand() % 2) {
+                k = (uint32_t) rand() % (DEPTH * 2);
+            }
+
+            r->id = kvr_inflight_add(f[p], r->holder, 1, r->locals, n, k, &i);
+            r->n = n;
+            sum[p][r->holder] += i;
+            all = all && r->id != 0 && i == counted;
+        }
+    }
+
+    if (truth) {
+        ok(all, "what other processes have in flight is no new load");
+    }
+
+    for (p = 0; p < PROCESSES; p++) {
+
+        for (i = 0; i < HOLDERS; i++) {
+            good = good && sum[p][i] == 0;
+        }
+
+        good = good && kvr_inflight_nodes(f[p]) == 0;
+        kvr_inflight_destroy(f[p]);
+    }
+
+    ok(good, "whatever processes know of others, what each counts is never "
+       "below 0, and 0 in the end");
+}
+
+
+/* A holder's number goes to another worker. */
+
+static void
+generations(void)
+{
+    uint32_t         a, b, c, n;
+    uint64_t         one[4] = { 1, 2, 3, 4 };
+    kvr_inflight_t  *f;
+
+    f = kvr_inflight_create();
+
+    a = kvr_inflight_add(f, 3, 1, one, 4, 4, &n);
+    is_u64(n, 0, "what others have in flight there is no new load");
+
+    b = kvr_inflight_add(f, 3, 2, one, 4, 3, &n);
+    is_u64(n, 1, "at the next worker with the number neither");
+
+    c = kvr_inflight_add(f, 3, 1, one, 4, 4, &n);
+    is_u64(kvr_inflight_remove(f, 3, 1, a), 0, "the one before ends");
+    (void) kvr_inflight_remove(f, 3, 1, c);
+    is_u64(kvr_inflight_remove(f, 3, 2, b), 1, "and leaves its debt");
+
+    kvr_inflight_destroy(f);
+}
+
+
 int
 main(int argc, char **argv)
 {
@@ -259,6 +366,9 @@ main(int argc, char **argv)
     shared();
     full();
     model(20000);
+    generations();
+    processes(REQUESTS * 20, true);
+    processes(20000, false);
 
     return done();
 }
