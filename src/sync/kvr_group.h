@@ -12,32 +12,43 @@
  *
  *     tick ─► who is fresh ─► sums ─► fresh_until; shares ─► homes
  *
+ * A peer is in one of these states.  The first four are those of
+ * kvr_news_state(), whose header says when a peer comes to each.
+ *
+ *     state      counts   message           full         bye, or silent
+ *     ─────────────────────────────────────────────────────────────────
+ *     unknown             met, and then as it is           ─
+ *     SILENT     no       as the lag is     rows, share    unknown
+ *     LATE       no       as the lag is     rows, share    unknown
+ *     LEAVING    yes      as the lag is     rows, no share unknown
+ *     FRESH      yes      as the lag is     rows, share    unknown
+ *
  * LAG.  (our clock at arrival - sender's clock) - the least of that in the
- * last 10 s, + half of our own echo's way: clocks of hosts are not compared.
- * A peer counts while its newest message, lag included, is at most
- * KVR_PEERS_FRESH_MS old, and its lag is below max_lag: off after 100 ms
- * above, on again after 1 s below half of it.  A row of a message that has
- * an older clock than what is known of the row is dropped.  A peer that is
- * silent for `timeout` is gone, and so is its share.  But if nobody at all
- * was heard, our own echo included, it is Redis that is gone: then shares
- * and homes stay, until our echo is back and `timeout` has passed.
+ * last 10 s, + half of what our own echo takes at the least: clocks of hosts
+ * are not compared.
  *
- * SHARES.  A router's is its uncached tokens of all routers', in sixteenths:
- * it changes when it is off by more than 3/4 of a sixteenth; 0 below 1 %,
- * and from 0 it rises at 2 %; 0 when the router leaves.  Each router tells
- * its own share; others take it as told.  The home of a worker is the router
- * with the largest -share / log(u), u a hash of (router, row of rank 0) in
- * (0, 1).
+ * ROWS.  A row of a message that has an older clock than what is known of the
+ * row is dropped, and so is one of an unknown worker: each full message tells
+ * it again.  A row counts for the generation that its holder has now.
  *
- * FLIGHTS.  An add is remembered by (router, process, id) until its end, a
- * bye or its time, in a table of KVR_GROUP_ADDS, so that an end takes away
- * what was added and nothing else.  An end of an unknown add does nothing.
- * An add that is known renews.  When the table is full, an add is taken as a
- * timed one of 5 s.
+ * SILENCE.  A peer that is silent for `timeout` is gone, and so are its share
+ * and its flights.  Silence is measured to what was heard last of anybody, our
+ * own echo included.  So if nobody at all is heard, it is Redis that is gone:
+ * then peers, shares and homes stay, until something is heard again and
+ * `timeout` has passed since.
  *
- * Rows of unknown workers are kept by hash until the worker is known: the
- * sums are made by looking rows up for each holder of the fleet, when its
- * version or the rows changed.
+ * SHARES.  See kvr_homes.h.  Each router tells its own share; others take it
+ * as told.
+ *
+ * FLIGHTS.  See kvr_adds.h.  An end of an unknown add does nothing, and an add
+ * that is known renews.  An add at an unknown worker is left out.
+ *
+ * A process that takes the lease makes a group, and destroys it when the lease
+ * is lost.  The group begins with the peers that the zone has, all silent, and
+ * with no flights.
+ *
+ * MEMORY.  At most 20 MiB of flights, of which what is used is touched; for
+ * each peer 56 bytes for each holder of the zone, and 8 KiB.
  */
 
 
@@ -49,9 +60,8 @@
 #include "../zone/kvr_router.h"
 
 
-#define KVR_GROUP_ADDS     65536
-#define KVR_GROUP_ROWS     4096         /* of one peer; more are dropped and
-                                           counted */
+#define KVR_GROUP_PROCESSES  256        /* of one peer: with one more, all are
+                                           new ones again */
 
 typedef struct {
     uint32_t    timeout_ms;
@@ -62,13 +72,14 @@ typedef struct {
 
 typedef struct {
     uint64_t    messages;               /* of peers, taken */
-    uint64_t    refused;                /* not readable, or too many routers,
-                                           rows, adds */
+    uint64_t    refused;                /* not readable, or too many routers
+                                           or adds */
     uint64_t    missed;                 /* gaps in numbers */
 } kvr_group_counts_t;
 
 typedef struct kvr_group_s  kvr_group_t;
 
+/* k must outlive the group.  NULL: out of memory. */
 kvr_group_t *kvr_group_create(kvr_router_t *k, const kvr_group_conf_t *conf);
 void kvr_group_destroy(kvr_group_t *g);
 
@@ -76,14 +87,15 @@ typedef struct {
     uint64_t    again;                  /* ask this router for a full message;
                                            0: nobody */
     bool        full;                   /* a peer asks for ours */
-    const kvr_peer_t  *met;             /* a peer was heard for the first time;
-                                           valid until the next call; NULL */
+    const kvr_peer_t  *met;             /* a peer told its name for the first
+                                           time; valid until the next call;
+                                           NULL */
 } kvr_group_heard_t;
 
 /*
  * A message of the channel, of this router's own processes too: those
  * measure the echo, and show that Redis is there.  KVR_INVALID: it is not
- * readable.
+ * readable.  KVR_FULL: there are too many routers, or no memory for one more.
  */
 kvr_rc_t kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
     uint64_t now_us, kvr_group_heard_t *heard);

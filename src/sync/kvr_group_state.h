@@ -1,0 +1,112 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * The state of a group, for its own files: kvr_group.c hears and ticks,
+ * kvr_group_fleet.c has what is of holders: sums, and homes.
+ */
+
+
+#ifndef KVR_GROUP_STATE_H_INCLUDED
+#define KVR_GROUP_STATE_H_INCLUDED
+
+
+#include "kvr_group.h"
+#include "kvr_adds.h"
+#include "kvr_news.h"
+
+
+#define KVR_GROUP_MAKE_US  100000       /* between two looks at the fleet, and
+                                           two makings of the homes */
+
+
+/* A holder as a peer told it; all zero: nothing is in flight. */
+typedef struct {
+    uint64_t            clock_us;       /* of the peer */
+    uint64_t            epoch;          /* the last to name it */
+    uint64_t            begun_ms;       /* by our clock */
+    int64_t             active;
+    int64_t             prefills;
+    int64_t             prefill_tokens;
+    int64_t             decode_blocks;
+} kvr_group_row_t;
+
+typedef struct {
+    uint32_t            process;
+    kvr_news_count_t    count;
+} kvr_group_process_t;
+
+typedef struct {
+    uint64_t            row;
+    uint64_t            home;           /* the row of the worker's rank 0 */
+    uint32_t            holder;
+    uint32_t            generation;
+} kvr_group_holder_t;
+
+typedef struct {
+    kvr_peer_t            record;
+    kvr_news_t            news;
+    uint64_t              asked_us;
+    uint64_t              uncached;
+    int64_t               active;
+    bool                  counts;
+    bool                  leaving;
+    bool                  named;
+    kvr_group_row_t      *rows;         /* by holder */
+    uint32_t              nprocesses;
+    kvr_group_process_t   processes[KVR_GROUP_PROCESSES];
+
+    /* the full message that comes in by parts */
+    uint64_t              epoch;
+    uint64_t              epoch_us;     /* the first part's clock */
+    uint32_t              parts;
+    uint32_t              missing;
+    uint64_t              have[16];     /* a bit of each part */
+    uint64_t              whole_us;     /* epoch_us of the last that was whole:
+                                           an older row is no news */
+} kvr_group_peer_t;
+
+struct kvr_group_s {
+    kvr_router_t         *k;
+    kvr_group_conf_t      conf;
+    kvr_group_counts_t    counts;
+    uint64_t              own;          /* this router's id */
+    uint32_t              max_holders;
+    kvr_adds_t           *adds;
+    kvr_group_peer_t     *peers[KVR_PEERS_MAX];
+    uint32_t              npeers;
+
+    uint64_t              heard_us;     /* anything; 0: no time is known yet */
+    uint64_t              back_us;      /* Redis is there, since */
+    kvr_news_least_t      echo;
+    uint64_t              way_us;       /* half of it */
+
+    kvr_group_holder_t   *fleet;        /* by row */
+    uint64_t             *rows;         /* by holder, as in the fleet before */
+    uint32_t              nfleet;
+    uint32_t              version;
+    uint64_t              looked_us;    /* 0: never */
+
+    uint32_t              share;
+    uint64_t              shared_us;
+    uint64_t              made_us;      /* the homes */
+    bool                  changed;      /* shares or the fleet, since */
+    uint8_t              *foreign;
+    kvr_peer_t            met;
+};
+
+
+/* Reads the holders anew, when the membership has changed. */
+void kvr_group_fleet(kvr_group_t *g, uint64_t now_us);
+
+/* The holder of a row; NULL: its worker is not known. */
+const kvr_group_holder_t *kvr_group_holder(const kvr_group_t *g, uint64_t row);
+
+/* Writes the sums of one holder, and of all, to the zone. */
+void kvr_group_sum(kvr_group_t *g, const kvr_group_holder_t *h);
+void kvr_group_sums(kvr_group_t *g);
+
+/* Writes the shares, by router's id, and who is home. */
+void kvr_group_homes(kvr_group_t *g);
+
+
+#endif /* KVR_GROUP_STATE_H_INCLUDED */
