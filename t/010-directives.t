@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 290;
+plan tests => repeat_each() * 315;
 
 run_tests();
 
@@ -192,7 +192,7 @@ kv_router_zone "main": 32k is too small for max_workers=1, shards=1 and worker_p
 --- http_config
     kv_router_zone  zone=main:8m max_workers=16384;
 --- error_log
-kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:112m, or max_workers=512 in
+kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:116m, or max_workers=512 in
 
 
 
@@ -1351,3 +1351,120 @@ invalid parameter "unknown_model=500", it must be "any" or "404"
     kv_router_zone  zone=main:8m model=llama;
 --- error_log
 invalid parameter "model=llama", it is now "served=" in
+
+
+
+=== TEST 136: what routers share has five settings
+--- http_config
+    kv_router_zone   zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1:1;
+    kv_router_sync   main name=eu-1 timeout=2s max_lag=20ms
+                     key=0123456789abcdef bounds=own;
+--- request
+GET /t
+--- response_body: ok
+
+
+
+=== TEST 137: or is off
+--- http_config
+    kv_router_zone   zone=main:8m;
+    kv_router_redis  main redis://127.0.0.1:1;
+    kv_router_sync   main off;
+--- request
+GET /t
+--- response_body: ok
+
+
+
+=== TEST 138: a zone has one kv_router_sync
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main off;
+    kv_router_sync  main name=a;
+--- error_log
+"kv_router_sync" directive is duplicate
+
+
+
+=== TEST 139: which is on by itself
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main on;
+--- error_log
+invalid parameter "on": the parameters are off, name, timeout, max_lag, key, bounds in
+
+
+
+=== TEST 140: a router's name can be shown
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main "name=a	b";
+--- error_log
+it must be 1..63 printable ASCII characters in
+
+
+
+=== TEST 141: and is not empty
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main name=;
+--- error_log
+invalid parameter "name=", it must be 1..63 printable ASCII characters in
+
+
+
+=== TEST 142: a short key is found by trying, and no message shows it
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main key=secret;
+--- error_log
+invalid parameter "key=", it must have 16 characters or more in
+
+
+
+=== TEST 143: not even where its name is wrong
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main keys=0123456789abcdef;
+--- error_log
+invalid parameter "keys=": the parameters are off, name,
+
+
+
+=== TEST 144: news that are later than 150 ms never count
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main max_lag=151ms;
+--- error_log
+invalid parameter "max_lag=151ms", it must be a time from 1ms to 150ms in
+
+
+
+=== TEST 145: a peer is silent for more than a message
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main timeout=0;
+--- error_log
+invalid parameter "timeout=0", it must be a time from 300ms to 1m in
+
+
+
+=== TEST 146: bounds are shared or own
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main bounds=half;
+--- error_log
+invalid parameter "bounds=half", it must be "shared" or "own" in
+
+
+
+=== TEST 147: without Redis there is nowhere to meet
+--- http_config
+    kv_router_zone  zone=main:8m;
+    kv_router_sync  main name=a;
+--- request
+GET /t
+--- response_body: ok
+--- error_log
+"kv_router_sync" of the zone "main" does nothing without "kv_router_redis": routers meet in Redis

@@ -456,6 +456,7 @@ ngx_http_kv_router_consumer_subscribed(ngx_http_kv_router_redis_t *r,
     kvr_reply_release(reply);
 
     r->pushes = 1;
+    c->zone->run.sh->redis_server = r->server;
 
     ngx_http_kv_router_consumer_up(c, 1);
     ngx_http_kv_router_redis_works(r);

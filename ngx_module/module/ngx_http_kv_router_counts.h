@@ -88,7 +88,15 @@
     X(SNAPSHOTS_REFUSED, "redis", "snapshots_refused", "snapshots_total",     \
       "what=\"refused\"", NULL)                                               \
     X(SNAPSHOTS_ASKED, "redis", "snapshots_asked", "snapshots_total",         \
-      "what=\"asked\"", NULL)
+      "what=\"asked\"", NULL)                                                 \
+    X(SYNC_MESSAGES, "sync", "messages", NULL, NULL, NULL)                    \
+    X(SYNC_REFUSED, "sync", "refused", "sync_lost_total",                     \
+      "why=\"refused\"", "What peers told and was not taken, or this nginx "  \
+      "could not tell.")                                                      \
+    X(SYNC_MISSED, "sync", "missed", "sync_lost_total", "why=\"missed\"",     \
+      NULL)                                                                   \
+    X(SYNC_DROPPED, "sync", "dropped", "sync_lost_total",                     \
+      "why=\"dropped\"", NULL)
 
 
 #define ngx_http_kv_router_count_id(id, object, key, metric, label, help)     \

@@ -31,6 +31,13 @@ ngx_http_kv_router_tell_mistakes(ngx_conf_t *cf)
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
         ngx_http_kv_router_same_address(cf, zones[i]);
+
+        if (zones[i]->conf.sync.set && zones[i]->conf.redis == NULL) {
+            ngx_log_error(NGX_LOG_WARN, cf->log, 0,
+                          "\"kv_router_sync\" of the zone \"%V\" does nothing "
+                          "without \"kv_router_redis\": routers meet in "
+                          "Redis", &zones[i]->conf.name);
+        }
     }
 
     ngx_http_kv_router_same_redis(cf, kmcf);

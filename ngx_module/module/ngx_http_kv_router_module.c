@@ -8,6 +8,7 @@
 
 #include "../request/ngx_http_kv_router_route.h"
 #include "../status/ngx_http_kv_router_history.h"
+#include "../sync/ngx_http_kv_router_sync.h"
 
 
 #define NGX_HTTP_KV_ROUTER_TEND          100    /* ms */
@@ -47,6 +48,13 @@ static ngx_command_t  ngx_http_kv_router_commands[] = {
     { ngx_string("kv_router_redis"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_2MORE,
       ngx_http_kv_router_redis,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("kv_router_sync"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_kv_router_sync,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
@@ -460,7 +468,8 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
     }
 
     if (zone->conf.redis
-        && ngx_http_kv_router_consumer_start(cycle, zone) != NGX_OK)
+        && (ngx_http_kv_router_consumer_start(cycle, zone) != NGX_OK
+            || ngx_http_kv_router_sync_start(cycle, zone) != NGX_OK))
     {
         return NGX_ERROR;
     }
@@ -550,6 +559,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
         }
 
         ngx_http_kv_router_estimator_stop(zones[i]);
+        ngx_http_kv_router_sync_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->run.router);
 

@@ -36,6 +36,7 @@ typedef struct ngx_http_kv_router_rounds_s  ngx_http_kv_router_rounds_t;
 typedef struct ngx_http_kv_router_estimator_s  ngx_http_kv_router_estimator_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
+typedef struct ngx_http_kv_router_sync_s  ngx_http_kv_router_sync_t;
 
 
 /* the default of max_workers: so many for each MB of the zone, at most 1024 */
@@ -100,15 +101,14 @@ typedef struct {
 /* kv_router_sync */
 
 typedef struct {
-    unsigned                        on:1;
-    unsigned                        bounds_own:1; /* bounds are this router's
-                                                  alone, not divided */
-    ngx_str_t                       name;      /* for people; len 0: the
-                                                  host's */
-    ngx_msec_t                      timeout;   /* silence after which a peer
-                                                  is gone */
-    ngx_msec_t                      max_lag;
-    ngx_str_t                       key;       /* common secret; len 0: none */
+    ngx_flag_t                      on;        /* of no use without Redis */
+    ngx_flag_t                      set;       /* the directive was there */
+    ngx_str_t                       name;      /* of this router, terminated */
+    ngx_msec_t                      timeout;   /* silence that ends a peer */
+    ngx_msec_t                      max_lag;   /* of a peer that counts */
+    ngx_str_t                       key;       /* a secret; len 0: none */
+    ngx_flag_t                      bounds_own; /* 1: max_active is this
+                                                  router's own */
 } ngx_http_kv_router_sync_conf_t;
 
 #define NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT  3000
@@ -192,6 +192,7 @@ typedef struct {
     ngx_http_kv_router_consumer_t  *consumer;  /* or NULL, as those below */
     ngx_http_kv_router_rounds_t    *rounds[NGX_HTTP_KV_ROUTER_ROUNDS];
     ngx_http_kv_router_estimator_t *estimator;
+    ngx_http_kv_router_sync_t      *sync;
     kvr_inflight_t                 *inflight;  /* NULL before the process's
                                                   first request */
     ngx_queue_t                     flights;   /* of open requests */
@@ -310,6 +311,8 @@ typedef struct ngx_http_kv_router_shctx_s {
     /* per shard: does the lease holder, the only writer, get events? */
     ngx_atomic_t                    redis_up[KVR_SHARDS_MAX];
     time_t                          redis_changed[KVR_SHARDS_MAX];
+    ngx_atomic_t                    redis_server;  /* of the conf, that events
+                                                  come from */
     ngx_atomic_t                    made;          /* unix: the zone */
 
     kvr_trust_t                    *trust;         /* of each worker */
@@ -443,6 +446,7 @@ ngx_table_elt_t *ngx_http_kv_router_header(ngx_http_kv_router_headers_t *at,
 
 char *ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_redis(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_kv_router_sync(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_kv_router_health(ngx_conf_t *cf, ngx_command_t *cmd,

@@ -264,6 +264,8 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     ngx_http_kv_router_zone_t  *ozone = data;
 
     char                         why[KVR_WHY_LEN];
+    ngx_str_t                   *key;
+    kvr_flights_t               *flights;
     ngx_slab_pool_t             *shpool;
     ngx_http_kv_router_zone_t   *zone;
     ngx_http_kv_router_shctx_t  *sh;
@@ -296,6 +298,22 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
     }
 
     zone->run.sh = sh;
+
+    /* without the key nobody recognises a prompt by its chains */
+
+    flights = &zone->run.router.flights;
+    key = &zone->conf.sync.key;
+
+    if (key->len
+        && kvr_flights_attach(flights, flights->zone, flights->base,
+                              (char *) key->data, key->len)
+           != KVR_OK)
+    {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "kv_router_zone \"%V\": no SHA-256 for the key of "
+                      "kv_router_sync", &zone->conf.name);
+        return NGX_ERROR;
+    }
 
     if (zone->conf.model && zone->conf.model_kept) {
         ngx_http_kv_router_count(sh, MODELS_KEPT, 1);

@@ -33,7 +33,6 @@ static ngx_uint_t ngx_http_kv_router_redis_is_push(
     ngx_http_kv_router_redis_t *r, const kvr_reply_t *reply);
 static void ngx_http_kv_router_redis_pong(ngx_http_kv_router_redis_t *r,
     void *data, kvr_reply_t *reply);
-static ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
 
 
 static u_char  ngx_http_kv_router_redis_buf[NGX_HTTP_KV_ROUTER_READ];
@@ -151,11 +150,14 @@ ngx_http_kv_router_redis_works(ngx_http_kv_router_redis_t *r)
 
     server = ngx_http_kv_router_redis_current(r);
 
-    if (server->down) {
-        ngx_log_error(NGX_LOG_NOTICE, &r->log, 0, "redis is back");
-    }
+    if (!r->beside) {
 
-    server->down = 0;
+        if (server->down) {
+            ngx_log_error(NGX_LOG_NOTICE, &r->log, 0, "redis is back");
+        }
+
+        server->down = 0;
+    }
 
     r->works = 1;
 
@@ -253,7 +255,7 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
      * failures are not logged again
      */
 
-    if (server->down) {
+    if (server->down || r->beside) {
         r->log.log_level = NGX_LOG_EMERG;
     }
 
@@ -263,7 +265,7 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
 
-        server->down = 1;
+        server->down |= !r->beside;
         ngx_http_kv_router_redis_failed(r, 0, "redis can't be reached", NULL);
         return;
     }
@@ -271,7 +273,7 @@ ngx_http_kv_router_redis_connect_addr(ngx_http_kv_router_redis_t *r)
     c = r->peer.connection;
 
     c->data = r;
-    c->idle = 1;
+    c->idle = !r->beside;
     c->read->handler = ngx_http_kv_router_redis_read_handler;
     c->write->handler = ngx_http_kv_router_redis_write_handler;
     c->read->cancelable = 1;
@@ -295,7 +297,7 @@ ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev)
     c = ev->data;
     r = c->data;
 
-    if (ngx_exiting || ngx_terminate) {
+    if ((ngx_exiting && !r->beside) || ngx_terminate) {
         r->exiting(r);
         return;
     }
@@ -395,7 +397,7 @@ ngx_http_kv_router_redis_write_handler(ngx_event_t *wev)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r)
 {
     ssize_t            n;

@@ -87,7 +87,7 @@ ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r)
         reply.type = KVR_REPLY_LOST;
     }
 
-    ngx_http_kv_router_count(r->zone->run.sh, REDIS_DISCONNECTS, 1);
+    ngx_http_kv_router_count(r->zone->run.sh, REDIS_DISCONNECTS, !r->beside);
 
     r->disconnected(r);
 }

@@ -45,7 +45,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
 
     r->log.log_level = ngx_cycle->log->log_level;
 
-    level = server->down ? NGX_LOG_INFO : NGX_LOG_ERR;
+    level = server->down || r->beside ? NGX_LOG_INFO : NGX_LOG_ERR;
 
     last = ngx_snprintf(text, sizeof(text), detail ? "%s: \"%V\"" : "%s",
                         reason, detail);
@@ -56,7 +56,7 @@ ngx_http_kv_router_redis_failed(ngx_http_kv_router_redis_t *r, ngx_err_t err,
                         &server->url);
     ngx_http_kv_router_told(r->zone, level, text, last - text);
 
-    server->down = 1;
+    server->down |= !r->beside;
 
     ngx_http_kv_router_redis_disconnect(r);
 

@@ -29,7 +29,10 @@
 /* milliseconds, for each of connecting, TLS and login */
 #define NGX_HTTP_KV_ROUTER_CONNECT    5000
 
-/* commands not yet sent: one SUBSCRIBE, or a few XRANGE, of 200 bytes each */
+/*
+ * commands not yet sent: one SUBSCRIBE, a few XRANGE of 200 bytes each, or one
+ * message of 8 KB for peers
+ */
 #define NGX_HTTP_KV_ROUTER_OUT_MAX    16384
 
 /* the maximum number of commands whose replies are to come */
@@ -67,6 +70,13 @@ struct ngx_http_kv_router_redis_s {
                                                          channel; gets data */
     ngx_http_kv_router_redis_t         *leader;       /* goes where this one
                                                          works; or NULL */
+    ngx_uint_t                          beside;       /* 1: beside the events:
+                                                         it stays while the
+                                                         process exits
+                                                         gracefully, is not
+                                                         counted, and leaves
+                                                         it to them to say
+                                                         that Redis is down */
 
     /* of the connection itself */
 
@@ -109,6 +119,7 @@ struct ngx_http_kv_router_redis_s {
     unsigned                            asking:1;     /* a Sentinel */
     unsigned                            found:1;      /* the next connection
                                                          is to the master */
+    unsigned                            replica:1;    /* the server is one */
     unsigned                            reset:1;      /* by its owner, who is
                                                          to come back later
                                                          each time */
@@ -126,6 +137,9 @@ struct ngx_http_kv_router_redis_s {
 ngx_int_t ngx_http_kv_router_redis_send(ngx_http_kv_router_redis_t *r,
     ngx_http_kv_router_redis_reply_pt reply, void *data,
     const kvr_ask_t *ask);
+
+/* Writes now what can be written; NGX_ERROR: the connection is closed. */
+ngx_int_t ngx_http_kv_router_redis_flush(ngx_http_kv_router_redis_t *r);
 
 /* As the directive had it, without the password. */
 ngx_str_t *ngx_http_kv_router_redis_url(ngx_http_kv_router_redis_t *r);

@@ -171,6 +171,9 @@ ngx_http_kv_router_redis_login_info(ngx_http_kv_router_redis_t *r, void *data,
 
     /* without INFO the reply to PING has to say what is wrong */
 
+    r->replica = reply->type == KVR_REPLY_STRING
+                 && kvr_redis_info_replica(reply->text);
+
     why = (reply->type == KVR_REPLY_STRING)
           ? kvr_redis_info_refused(reply->text, server->master.len != 0)
           : NULL;
@@ -218,7 +221,7 @@ ngx_http_kv_router_redis_login_ping(ngx_http_kv_router_redis_t *r, void *data,
 
     r->ready = 1;
 
-    ngx_http_kv_router_count(r->zone->run.sh, REDIS_CONNECTS, 1);
+    ngx_http_kv_router_count(r->zone->run.sh, REDIS_CONNECTS, !r->beside);
 
     r->connected(r);
 }

@@ -68,8 +68,8 @@ ngx_http_kv_router_redis_resolve_handler(ngx_resolver_ctx_t *ctx)
     server = ngx_http_kv_router_redis_current(r);
 
     if (ctx->state) {
-        level = server->unresolved ? NGX_LOG_INFO : NGX_LOG_ERR;
-        server->unresolved = 1;
+        level = server->unresolved || r->beside ? NGX_LOG_INFO : NGX_LOG_ERR;
+        server->unresolved |= !r->beside;
 
         ngx_log_error(level, &r->log, 0,
                       "\"%V\" could not be resolved (%i: %s), using the "

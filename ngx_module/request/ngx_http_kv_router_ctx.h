@@ -77,6 +77,7 @@ typedef struct {
 typedef struct {
     ngx_queue_t                     queue;         /* zone->run.flights */
     ngx_msec_t                      renew;         /* when it is due */
+    uint32_t                        id;            /* for peers */
     kvr_flight_t                    flight;
 } ngx_http_kv_router_flight_t;
 

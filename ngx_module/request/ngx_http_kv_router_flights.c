@@ -8,6 +8,7 @@
 
 
 #include "ngx_http_kv_router_route.h"
+#include "../sync/ngx_http_kv_router_sync.h"
 
 
 /*
@@ -102,6 +103,8 @@ ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_flight_t     *kept;
     ngx_http_kv_router_candidate_t  *c;
 
+    static uint32_t  id;
+
     c = &ctx->found.candidates[i];
     k = &ctx->zone->run.router;
     ms = ctx->zone->conf.predict;
@@ -149,7 +152,18 @@ ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
                     ngx_current_msec,
                     ngx_current_msec + (kept ? KVR_FLIGHT_UNTIL_MS : ms));
 
-    if (kept && flight->n) {
+    if (flight->n == 0) {
+        return;
+    }
+
+    /* each router estimates what a worker without events has, for itself */
+
+    if (c->confidence != KVR_ESTIMATED) {
+        ngx_http_kv_router_sync_add(ctx->zone, flight, ++id);
+    }
+
+    if (kept) {
+        kept->id = id;
         kept->renew = ngx_current_msec + KVR_FLIGHT_RENEW_MS;
         ngx_queue_insert_tail(&ctx->zone->run.flights, &kept->queue);
         s->flight = kept;
@@ -168,6 +182,7 @@ ngx_http_kv_router_flight_end(ngx_http_kv_router_ctx_t *ctx,
     if (kept) {
         kvr_flights_end(&ctx->zone->run.router.flights, &kept->flight, false,
                         ngx_current_msec);
+        ngx_http_kv_router_sync_end(ctx->zone, kept->id);
         ngx_queue_remove(&kept->queue);
         s->flight = NULL;
     }
@@ -193,6 +208,7 @@ ngx_http_kv_router_flights_renew(ngx_http_kv_router_zone_t *zone)
         kvr_flights_add(&zone->run.router.flights, &kept->flight,
                         KVR_FLIGHT_RENEWED, false, ngx_current_msec,
                         ngx_current_msec + KVR_FLIGHT_UNTIL_MS);
+        ngx_http_kv_router_sync_add(zone, &kept->flight, kept->id);
 
         kept->renew = ngx_current_msec + KVR_FLIGHT_RENEW_MS;
         ngx_queue_remove(q);

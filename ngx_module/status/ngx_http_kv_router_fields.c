@@ -236,6 +236,7 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
            "Uncached prompt tokens of the requests before their first byte."),
     metric(row.decode_blocks, "decode_blocks", "decode_blocks",
            "KV blocks of the requests."),
+    json(peers, "peers_requests"),
     end
 };
 

@@ -57,6 +57,9 @@ void ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_worker_t *w, const char *name, const char *label,
     uint64_t value);
 
+/* the peers of the zone with Redis */
+void ngx_http_kv_router_sync_metrics(ngx_http_kv_router_metrics_t *s);
+
 /* the histograms of times */
 void ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s);
 

@@ -47,7 +47,7 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
 {
     uint32_t         worker, generation;
     kvr_speed_t     *speed;
-    kvr_load_row_t  *row;
+    kvr_load_row_t  *row, peers;
 
     row = &rank->row;
     worker = kvr_router_holder_worker(&zone->run.router, holder);
@@ -72,6 +72,11 @@ ngx_http_kv_router_read_load(ngx_http_kv_router_zone_t *zone, uint32_t holder,
     row->prefills = ngx_max(row->prefills, 0);
     row->prefill_tokens = ngx_max(row->prefill_tokens, 0);
     row->decode_blocks = ngx_max(row->decode_blocks, 0);
+
+    ngx_memzero(&peers, sizeof(kvr_load_row_t));
+    kvr_peers_add(&zone->run.router.peers, holder, generation,
+                  ngx_current_msec, &peers);
+    rank->peers = peers.active;
 }
 
 

@@ -50,6 +50,7 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        held;      /* blocks, in any tier */
     kvr_load_row_t                  row;       /* never negative */
+    uint64_t                        peers;     /* requests of those */
     uint64_t                        speed;     /* tokens prefilled per second;
                                                   0: not known */
     uint32_t                        samples;   /* of the speed */
@@ -110,6 +111,10 @@ int64_t ngx_http_kv_router_read_report(ngx_http_kv_router_zone_t *zone,
 
 void ngx_http_kv_router_read_routed(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_routed_t *t);
+
+/* of a zone with Redis the object "sync": the other routers of the group */
+void ngx_http_kv_router_sync_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
 
 /* the object "health" of a worker */
 void ngx_http_kv_router_health_json(const ngx_http_kv_router_worker_t *w,

@@ -205,7 +205,8 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
 
         if (f->metric == NULL
             || (f->object && s->zone->conf.redis == NULL
-                && ngx_strcmp(f->object, "redis") == 0)
+                && (ngx_strcmp(f->object, "redis") == 0
+                    || ngx_strcmp(f->object, "sync") == 0))
             || (f->object && s->zone->conf.model == NULL
                 && ngx_strcmp(f->object, "texts") == 0))
         {
@@ -277,6 +278,8 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
         ngx_http_kv_router_sample(s, NULL, NULL, NULL,
                                   ngx_http_kv_router_redis_up(zone));
     }
+
+    ngx_http_kv_router_sync_metrics(s);
 
     ngx_http_kv_router_metric(s, "waiting_requests", NULL, "Requests that "
                               "wait for room, in all processes.");

@@ -25,12 +25,19 @@ kvr_redis_info_refused(const char *info, bool master)
                "redis-sentinel://host:port/MASTER";
     }
 
-    if (master && strstr(info, "\nrole:slave")) {
+    if (master && kvr_redis_info_replica(info)) {
         return "it is a replica, although a Sentinel named it as the master: "
                "a failover is not over yet";
     }
 
     return NULL;
+}
+
+
+bool
+kvr_redis_info_replica(const char *info)
+{
+    return strstr(info, "\nrole:slave") != NULL;
 }
 
 

@@ -19,6 +19,9 @@
  */
 const char *kvr_redis_info_refused(const char *info, bool master);
 
+/* Is it a replica?  What is published there stays there. */
+bool kvr_redis_info_replica(const char *info);
+
 /* As above, of an error that a server answered a command with. */
 const char *kvr_redis_error_refused(const char *error);
 

@@ -409,9 +409,11 @@ class Stage:
         """Ends nginx's subscriptions, and waits until it has others: right
         after the end it still takes itself to be subscribed."""
         before = self.log().count(": subscribed to ")
-        killed = self.redis.client_kill_filter(_type="pubsub", skipme=True)
-        wait_until(f"nginx has {killed} subscriptions again", lambda:
-                   self.log().count(": subscribed to ") >= before + killed,
+        events = sum(int(client["psub"]) for client
+                     in self.redis.client_list(_type="pubsub"))
+        self.redis.client_kill_filter(_type="pubsub", skipme=True)
+        wait_until(f"nginx has {events} subscriptions again", lambda:
+                   self.log().count(": subscribed to ") >= before + events,
                    PATIENCE)
         self.wait_subscribed()
 

@@ -1,0 +1,140 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Sync: what this nginx tells its peers of its load, and hears of theirs, over
+ * a channel of Redis.  src/sync decides what is told and what becomes of it;
+ * here are the connections and the timers.
+ *
+ *     each process         adds, ends ──────────────► PUBLISH
+ *     the one that leads   rows, full messages ─────► PUBLISH
+ *                          kvr_group ◄──────────────── SUBSCRIBE
+ *
+ * The process that leads has the lease of the zone's peers.  The connections
+ * are beside those of the events, which must not hold up news that are worth
+ * something for 150 ms.
+ *
+ * EXIT.  A process that exits gracefully keeps its publisher to its last
+ * request, and leads if no other process does: its router's load is told until
+ * its last stream ends.  The last process of the zone says bye.
+ */
+
+
+#ifndef _NGX_HTTP_KV_ROUTER_SYNC_H_INCLUDED_
+#define _NGX_HTTP_KV_ROUTER_SYNC_H_INCLUDED_
+
+
+#include "../redis/ngx_http_kv_router_redis.h"
+
+#include <sync/kvr_group.h>
+#include <sync/kvr_teller.h>
+
+
+/*
+ * Adds and ends that wait to be told are a message at most: 24 adds and the
+ * rows of as many holders have 6.5 KB, 256 ends 1.3 KB.
+ */
+#define NGX_HTTP_KV_ROUTER_SYNC_ADDS  24
+#define NGX_HTTP_KV_ROUTER_SYNC_ENDS  256
+
+/* "kv-sync:ZONE:DB:HASH"; a longer name of a zone is cut */
+#define NGX_HTTP_KV_ROUTER_SYNC_CHANNEL  256
+
+
+typedef struct {
+    uint32_t                        id;
+    kvr_flight_t                    flight;
+} ngx_http_kv_router_sync_add_t;
+
+
+struct ngx_http_kv_router_sync_s {
+    ngx_http_kv_router_zone_t      *zone;
+    ngx_log_t                      *log;
+
+    ngx_event_t                     tick;      /* timer */
+    ngx_event_t                     soon;      /* posted, or a timer */
+    ngx_connection_t                dummy;     /* of the timers */
+
+    ngx_http_kv_router_redis_t      publisher;
+    ngx_http_kv_router_redis_t      subscriber; /* of the process that leads */
+
+    char                            hash[17];
+    char                            name[KVR_PEERS_NAME_MAX + 1];
+    char                            channel[NGX_HTTP_KV_ROUTER_SYNC_CHANNEL];
+    size_t                          channel_len;
+
+    uint32_t                        process;   /* as messages have it */
+    uint64_t                        number;    /* of the last message */
+    ngx_msec_t                      told;      /* when adds were, last */
+    ngx_msec_t                      moved;     /* to another server, last */
+
+    ngx_uint_t                      nadds;
+    ngx_uint_t                      nends;
+    ngx_http_kv_router_sync_add_t   adds[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
+    uint32_t                        ends[NGX_HTTP_KV_ROUTER_SYNC_ENDS];
+
+    kvr_group_t                    *group;     /* NULL: does not lead */
+    kvr_teller_t                   *teller;    /* the same */
+    kvr_group_counts_t              counted;   /* of the group, so far */
+    ngx_msec_t                      looked;    /* at the peers, last */
+    ngx_msec_t                      asked;     /* to subscribe, last */
+    ngx_msec_t                      divided;   /* when bounds are told; 0:
+                                                  they were, or need not be */
+    uint32_t                        npeers;    /* the log knows of */
+    kvr_peer_t                      peers[KVR_PEERS_MAX];
+
+    unsigned                        refused:1; /* told: PUBLISH was */
+    unsigned                        deaf:1;    /* told: SUBSCRIBE was */
+};
+
+
+/*
+ * A process's start and end with a zone that has Redis.  start does nothing
+ * where the zone has "kv_router_sync off".  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_sync_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_sync_stop(ngx_http_kv_router_zone_t *zone);
+
+/*
+ * Tells peers of a flight that begins or goes on, and of its end; id: of this
+ * process.  They do nothing while no peer was heard.
+ */
+void ngx_http_kv_router_sync_add(ngx_http_kv_router_zone_t *zone,
+    const kvr_flight_t *flight, uint32_t id);
+void ngx_http_kv_router_sync_end(ngx_http_kv_router_zone_t *zone, uint32_t id);
+
+
+/* of the room */
+
+/* Opens the publisher.  exiting: of all connections. */
+void ngx_http_kv_router_sync_open(ngx_http_kv_router_sync_t *s,
+    ngx_http_kv_router_redis_event_pt exiting);
+
+/* Sets what a connection of sync needs. */
+void ngx_http_kv_router_sync_make(ngx_http_kv_router_sync_t *s,
+    ngx_http_kv_router_redis_t *r, char *purpose,
+    ngx_http_kv_router_redis_event_pt connected);
+
+/* Publishes a message; false: it can't be sent now. */
+bool ngx_http_kv_router_sync_publish(void *sync, const char *bytes,
+    size_t len);
+
+/* The beginning of a message, whose number counts once it was sent. */
+void ngx_http_kv_router_sync_header(ngx_http_kv_router_sync_t *s,
+    kvr_sync_message_t *m);
+
+/* Tells the adds and ends that wait; to be called by the tick. */
+void ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s);
+
+/* begin: NGX_ERROR, no memory.  tick: each 20 ms. */
+ngx_int_t ngx_http_kv_router_lead_begin(ngx_http_kv_router_sync_t *s);
+void ngx_http_kv_router_lead_tick(ngx_http_kv_router_sync_t *s);
+void ngx_http_kv_router_lead_end(ngx_http_kv_router_sync_t *s);
+
+/* The words for the log: who came and went, and bounds that are divided. */
+void ngx_http_kv_router_sync_met(ngx_http_kv_router_sync_t *s,
+    const kvr_peer_t *peer);
+void ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s);
+
+
+#endif /* _NGX_HTTP_KV_ROUTER_SYNC_H_INCLUDED_ */
