@@ -395,8 +395,10 @@ kvr_flights_find(const kvr_flights_t *f, const uint64_t *chains, uint32_t n,
             word = kvr_load64(&set[i]);
             holder = kvr_flight_holder(word);
 
-            if (kvr_flight_left(word, now_ms) == 0 || holder >= nholders
-                || (kvr_flight_peer(word) && !peers))
+            /* most words are 0: that is asked first */
+
+            if (word == 0 || kvr_flight_left(word, now_ms) == 0
+                || (kvr_flight_peer(word) && !peers) || holder >= nholders)
             {
                 continue;
             }
