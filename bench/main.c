@@ -16,6 +16,7 @@
  *     index snapshot      snapshots, built aside and swapped in
  *     index prefix        the prefix cache
  *     index turns         the turn cache
+ *     index flights       what is in flight over all processes
  *
  * One line of JSON a figure, on stdout:
  *
@@ -94,6 +95,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "turns") == 0) {
             rows_turns();
 
+        } else if (strcmp(row, "flights") == 0) {
+            rows_flights();
+
         } else {
             goto usage;
         }
@@ -105,7 +109,8 @@ usage:
 
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
                     " [worst] [positional] [beside] [groups] [body] [ingest]"
-                    " [pauses] [capacity=FILE] [snapshot] [prefix] [turns]\n");
+                    " [pauses] [capacity=FILE] [snapshot] [prefix] [turns]"
+                    " [flights]\n");
 
     return 2;
 }
