@@ -82,8 +82,9 @@ struct ngx_http_kv_router_sync_s {
     uint32_t                        npeers;    /* the log knows of */
     kvr_peer_t                      peers[KVR_PEERS_MAX];
 
-    unsigned                        refused:1; /* told: PUBLISH was */
-    unsigned                        deaf:1;    /* told: SUBSCRIBE was */
+    ngx_uint_t                      mute;      /* PUBLISH was refused */
+    ngx_uint_t                      deaf;      /* SUBSCRIBE was */
+    ngx_uint_t                      replica;   /* redis is one */
 };
 
 
@@ -118,6 +119,10 @@ void ngx_http_kv_router_sync_make(ngx_http_kv_router_sync_t *s,
 /* Publishes a message; false: it can't be sent now. */
 bool ngx_http_kv_router_sync_publish(void *sync, const char *bytes,
     size_t len);
+
+/* Warns of the first reply in a row which is an error. */
+void ngx_http_kv_router_sync_refused(ngx_http_kv_router_sync_t *s,
+    char *command, ngx_uint_t *refused, const kvr_reply_t *reply);
 
 /* The beginning of a message, whose number counts once it was sent. */
 void ngx_http_kv_router_sync_header(ngx_http_kv_router_sync_t *s,

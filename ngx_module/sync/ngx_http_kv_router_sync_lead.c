@@ -173,19 +173,19 @@ ngx_http_kv_router_lead_subscribed(ngx_http_kv_router_redis_t *r, void *data,
 {
     ngx_http_kv_router_sync_t *s = data;
 
-    if (reply->type == KVR_REPLY_ARRAY) {
-        r->pushes = 1;
-        s->deaf = 0;
+    r->pushes = (reply->type == KVR_REPLY_ARRAY);
 
-    } else if (reply->type == KVR_REPLY_ERROR && !s->deaf) {
-        s->deaf = 1;
-
+    if (r->pushes && r->replica && !s->replica) {
         ngx_http_kv_router_warn(s->zone, NGX_LOG_WARN, s->log,
-                                "this router does not hear its peers, redis "
-                                "refused SUBSCRIBE: \"%s\"; the user of Redis "
-                                "needs \"+subscribe &kv-sync:*\"",
-                                reply->text);
+                                "redis \"%V\" is a replica: this router hears "
+                                "its peers and is not heard by them, for what "
+                                "is published at a replica stays there",
+                                ngx_http_kv_router_redis_url(r));
     }
+
+    s->replica = r->replica;
+
+    ngx_http_kv_router_sync_refused(s, "SUBSCRIBE", &s->deaf, reply);
 
     kvr_reply_release(reply);
 }

@@ -64,14 +64,6 @@ ngx_http_kv_router_sync_connected(ngx_http_kv_router_redis_t *r)
 
     ngx_http_kv_router_redis_works(r);
     ngx_http_kv_router_redis_follow(&s->subscriber);
-
-    if (s->group && r->replica) {
-        ngx_http_kv_router_warn(s->zone, NGX_LOG_WARN, s->log,
-                                "redis \"%V\" is a replica: this router hears "
-                                "its peers and is not heard by them, for what "
-                                "is published at a replica stays there",
-                                ngx_http_kv_router_redis_url(r));
-    }
 }
 
 
@@ -112,20 +104,31 @@ ngx_http_kv_router_sync_published(ngx_http_kv_router_redis_t *r, void *data,
 {
     ngx_http_kv_router_sync_t *s = data;
 
-    if (reply->type == KVR_REPLY_INTEGER) {
-        s->refused = 0;
-
-    } else if (reply->type == KVR_REPLY_ERROR && s->group && !s->refused) {
-        s->refused = 1;
-
-        ngx_http_kv_router_warn(s->zone, NGX_LOG_WARN, s->log,
-                                "this router's load is not told to its peers, "
-                                "redis refused PUBLISH: \"%s\"; the user of "
-                                "Redis needs \"+publish &kv-sync:*\"",
-                                reply->text);
+    if (s->group) {
+        ngx_http_kv_router_sync_refused(s, "PUBLISH", &s->mute, reply);
     }
 
     kvr_reply_release(reply);
+}
+
+
+void
+ngx_http_kv_router_sync_refused(ngx_http_kv_router_sync_t *s, char *command,
+    ngx_uint_t *refused, const kvr_reply_t *reply)
+{
+    ngx_uint_t  error;
+
+    error = (reply->type == KVR_REPLY_ERROR);
+
+    if (error && !*refused) {
+        ngx_http_kv_router_warn(s->zone, NGX_LOG_WARN, s->log,
+                                "the load is not shared with peers, redis "
+                                "refused %s: \"%s\"; its user needs "
+                                "\"+publish +subscribe &kv-sync:*\"",
+                                command, reply->text);
+    }
+
+    *refused = error;
 }
 
 
