@@ -243,6 +243,11 @@ kvr_teller_window(kvr_peers_zone_t *z, uint64_t now_s)
 }
 
 
+/*
+ * Requests that came and went between two looks had the row in their adds as
+ * it was then: ended_ms is another one now.
+ */
+
 static bool
 kvr_teller_due(const kvr_teller_row_t *row, bool full)
 {
@@ -251,7 +256,8 @@ kvr_teller_due(const kvr_teller_row_t *row, bool full)
                   || row->now.prefills != row->told.prefills
                   || row->now.prefill_tokens != row->told.prefill_tokens
                   || row->now.decode_blocks != row->told.decode_blocks
-                  || row->now.begun_ms != row->told.begun_ms;
+                  || row->now.begun_ms != row->told.begun_ms
+                  || row->now.ended_ms != row->told.ended_ms;
 }
 
 
@@ -272,7 +278,7 @@ static uint32_t
 kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
 {
     uint32_t           n;
-    uint64_t           now_ms;
+    uint64_t           begun, now_ms;
     kvr_sync_row_t     told;
     kvr_teller_row_t  *row;
 
@@ -291,15 +297,14 @@ kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
             break;
         }
 
-        told.row = row->row;
-        told.active = row->now.active;
-        told.prefills = row->now.prefills;
-        told.prefill_tokens = row->now.prefill_tokens;
-        told.age_ms = row->now.begun_ms
-                      ? (int64_t) (now_ms - kvr_min(now_ms,
-                                                    row->now.begun_ms))
-                      : 0;
-        told.decode_blocks = row->now.decode_blocks;
+        begun = row->now.begun_ms ? row->now.begun_ms : now_ms;
+
+        told = (kvr_sync_row_t) {
+            row->row, row->now.active, row->now.prefills,
+            row->now.prefill_tokens,
+            (int64_t) (now_ms - kvr_min(now_ms, begun)),
+            row->now.decode_blocks
+        };
 
         (void) kvr_sync_put_row(&t->writer, &told);
     }

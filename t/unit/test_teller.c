@@ -198,6 +198,14 @@ test_changes(void)
     ok(look(20) == 1 && look(60) == 0,
        "and then a router without load is silent");
 
+    now_us += 5000;
+    other = reserve("w", 0, 50);
+    now_us += 5000;
+    kvr_load_release(&router.load, &other, now_us / 1000);
+    ok(look(10) == 1 && sent[0].left[KVR_SYNC_ROWS] == 1
+       && first_row().active == 0 && look(20) == 0,
+       "a request that came and went between two looks is told");
+
     other = reserve("w", 0, 50);
     nsent = 0;
     room = 0;
