@@ -469,14 +469,18 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
 
 /* ---- the tick ----------------------------------------------------------- */
 
-/* This router's share, each second: others hear of it as often. */
+/*
+ * This router's share, each second: others hear of it as often.  It stays
+ * until all peers that the process before left have told their tokens again.
+ */
 
 static void
 kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
     uint64_t now_us)
 {
-    uint32_t  i, share;
-    uint64_t  all;
+    uint32_t                 i, share;
+    uint64_t                 all;
+    const kvr_group_peer_t  *p;
 
     if (!leaving && now_us - g->shared_us < KVR_TELLER_FULL_MS * 1000) {
         return;
@@ -485,7 +489,13 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
     g->shared_us = now_us;
 
     for (i = 0, all = uncached; i < g->npeers; i++) {
-        all += g->peers[i]->uncached;
+
+        p = g->peers[i];
+        all += p->uncached;
+
+        if (!leaving && p->named && p->parts == 0) {
+            return;
+        }
     }
 
     share = leaving ? 0 : kvr_homes_share(uncached, all, g->share);

@@ -21,8 +21,9 @@ local BUILD = os.getenv("KVR_BUILD") or "build"
 local SIZE = 16
 local WORKERS = 4
 
-index.load((BUILD:sub(1, 1) == "/" and "" or "./") .. BUILD
-           .. "/libkvr_simulate.so")
+local path = (BUILD:sub(1, 1) == "/" and "" or "./") .. BUILD
+
+index.load(path .. "/libkvr_simulate.so")
 
 
 -- ---- samples ----------------------------------------------------------------
@@ -249,6 +250,28 @@ is(homes.share(1, 100, 1), 1, "down to 1 %")
 is(homes.share(0.9, 100, 1), 0, "and none below")
 is(homes.share(1.9, 100, 0), 0, "it comes back at 2 %")
 is(homes.share(0, 0, 5), 5, "while nobody asks, shares stay")
+
+-- The routers' own rule, in C.
+do
+    ffi.cdef "uint32_t kvr_homes_share(uint64_t, uint64_t, uint32_t);"
+
+    local kvr = ffi.load(path .. "/libkvr.so")
+    local differ = 0
+
+    for _, all in ipairs { 1, 7, 16, 100, 333, 1000, 1600, 6400 } do
+        for tokens = 0, all do
+            for last = 0, 16 do
+                if homes.share(tokens, all, last)
+                   ~= kvr.kvr_homes_share(tokens, all, last)
+                then
+                    differ = differ + 1
+                end
+            end
+        end
+    end
+
+    is(differ, 0, "routers and kv-simulate have the same shares")
+end
 
 -- The home of each of 512 workers, by the views of all routers.
 local function all_homes(shares, routers)

@@ -362,6 +362,7 @@ static void
 fleet(void)
 {
     char      id[8];
+    int64_t   n;
     uint32_t  i, was;
 
     begin_test();
@@ -394,6 +395,13 @@ fleet(void)
     row_of(&r, 7, "w1", 6);
     pass(&r, 40);
     is_u64((uint64_t) active("w1"), 6, "and counts from the next row");
+
+    for (i = 0, n = 0; i < WORKERS - 8; i++) {
+        (void) snprintf(id, sizeof(id), "o%u", i);
+        n += i == 1 ? 0 : active(id);
+    }
+
+    is_u64((uint64_t) n, 0, "nobody has the load of its holder before");
 
     end_test();
 }
@@ -564,15 +572,18 @@ handed_over(void)
     full_of(&r, 7, 8, 100);
     row_of(&r, 7, "w1", 4);
     add(7, 1, 100, "w1");
+    now_us += 1000000;
     kvr_group_tick(r.g, 100, false, now_us);
+    is_u64(kvr_group_share(r.g), 8, "a router has a half");
     pass(&r, 20);
     renew_group(&r);
 
     is_u64((uint64_t) active("w1"), 0, "a new holder of the lease knows no load");
     ok(kvr_group_heard_any(r.g), "but peers");
-    tick(&r);
+    kvr_group_tick(r.g, 100, false, now_us);
     is_u64(r.k.peers.zone->nshares, 2, "with their shares");
     ok(kvr_peers_homes(&r.k.peers) != NULL, "and homes");
+    is_u64(kvr_group_share(r.g), 8, "and the router's own");
     ok(!kvr_peers_fresh(&r.k.peers, now_ms), "and nobody is fresh");
 
     now_us += 20000;
@@ -582,7 +593,11 @@ handed_over(void)
     row_of(&r, 7, "w1", 4);
     tick(&r);
     is_u64((uint64_t) active("w1"), 4, "its load is heard anew");
-    is_u64(record_of(&r, 7)->since_ms, now_ms - 40, "it is known as long");
+    is_u64(record_of(&r, 7)->since_ms, now_ms - 1040, "it is known as long");
+    now_us += 1000000;
+    echo(&r);
+    kvr_group_tick(r.g, 300, false, now_us);
+    is_u64(kvr_group_share(r.g), 12, "shares go on with its tokens");
 
     end_test();
 }

@@ -49,7 +49,8 @@ static member_t    members[GROUP];
 static message_t   waiting[WAITING];
 static uint32_t    nwaiting;
 static uint64_t    seed;
-static bool        calm;                /* nothing is lost */
+static bool        lossy;
+static bool        busy;                /* requests come, and all do not end */
 static uint64_t    lost, doubled, sent;
 
 
@@ -76,7 +77,7 @@ put(uint32_t to, const char *bytes, size_t len)
     }
 
     m = &waiting[nwaiting++];
-    m->at_us = now_us + 300 + below(calm ? 200 : 6000);
+    m->at_us = now_us + 300 + below(lossy ? 6000 : 200);
     m->to = to;
     m->len = len;
     memcpy(m->bytes, bytes, len);
@@ -93,18 +94,18 @@ send_all(void *data, const char *bytes, size_t len)
 
         sent++;
 
-        if (!calm && below(100) < (from->losing[i] ? 10 : 1)) {
+        if (lossy && below(100) < (from->losing[i] ? 10 : 1)) {
             from->losing[i] = !from->losing[i];
         }
 
-        if (!calm && from->losing[i]) {
+        if (lossy && from->losing[i]) {
             lost++;
             continue;
         }
 
         put(i, bytes, len);
 
-        if (!calm && below(20) == 0) {
+        if (lossy && below(20) == 0) {
             doubled++;
             put(i, bytes, len);
         }
@@ -226,14 +227,14 @@ traffic(member_t *m)
         q = &m->requests[i];
 
         if (q->id == 0) {
-            if (!calm && below(400) == 0) {
+            if (busy && below(400) == 0) {
                 start(m, q);
             }
 
             continue;
         }
 
-        if (calm || below(500) == 0) {
+        if (below(busy ? 500 : 50) == 0) {
             end(m, q);
 
         } else if (below(100) == 0) {
@@ -339,16 +340,25 @@ static void
 one_round(uint32_t no)
 {
     int64_t   load;
-    uint32_t  flights;
+    uint32_t  i, flights;
 
-    calm = false;
+    lossy = busy = true;
     go_on(4000);
     load = seen(&flights);
     ok(load > 0 && flights > 0, "round %u: load and flights are seen", no);
 
-    calm = true;
+    busy = false;
     go_on(1500);
-    load = seen(&flights);
+    lossy = false;
+    go_on(1200);
+
+    /* at each moment: a peer with load may be silent at the last one */
+
+    for (i = 0, load = 0; i < 60; i++) {
+        go_on(20);
+        load += seen(&flights);
+    }
+
     is_u64((uint64_t) load, 0, "round %u: when all is quiet, no load is", no);
 
     /* ends that were lost */
