@@ -1441,12 +1441,12 @@ invalid parameter "max_lag=151ms", it must be a time from 1ms to 150ms in
 
 
 
-=== TEST 145: a peer is silent for more than a message
+=== TEST 145: an idle peer speaks each second
 --- http_config
     kv_router_zone  zone=main:8m;
-    kv_router_sync  main timeout=0;
+    kv_router_sync  main timeout=1s;
 --- error_log
-invalid parameter "timeout=0", it must be a time from 300ms to 1m in
+invalid parameter "timeout=1s", it must be a time from 2s to 1m in
 
 
 

@@ -158,9 +158,10 @@ ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s,
         f = &s->adds[i].flight;
         rows[i] = 0;
 
-        for (k = 0; k < i && s->adds[k].flight.holder != f->holder; k++) {
-            /* void */
-        }
+        for (k = 0; k < i && (s->adds[k].flight.holder != f->holder
+                              || s->adds[k].flight.generation
+                                 != f->generation);
+             k++) { /* void */ }
 
         if (k < i) {
             rows[i] = rows[k];
@@ -169,8 +170,11 @@ ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s,
 
         worker = kvr_router_holder_worker(router, f->holder);
 
-        if (kvr_router_read_worker(router, worker, &conf, &flags, &generation)
-            != KVR_OK)
+        if (worker >= kvr_router_max_workers(router)
+            || kvr_router_read_worker(router, worker, &conf, &flags,
+                                      &generation)
+               != KVR_OK
+            || generation != f->generation)
         {
             continue;
         }
