@@ -129,8 +129,8 @@ ngx_http_kv_router_redis_sentinel_reply(ngx_http_kv_router_redis_t *r,
     if (r->master.name.len != len
         || ngx_memcmp(before, r->master_text, len) != 0)
     {
-        ngx_log_error(NGX_LOG_NOTICE, &r->log, 0,
-                      "redis master is \"%V\"", &r->master.name);
+        ngx_log_error((r->beside ? NGX_LOG_INFO : NGX_LOG_NOTICE), &r->log,
+                      0, "redis master is \"%V\"", &r->master.name);
     }
 
     return NULL;
