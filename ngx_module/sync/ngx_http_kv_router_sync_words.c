@@ -19,14 +19,14 @@
 
 typedef struct {
     uint32_t                        bound;
-    uint32_t                        n;         /* workers */
+    const char                     *more;
     char                            id[KVR_WORKER_ID_MAX + 1];
 } ngx_http_kv_router_sync_bound_t;
 
 
 static void ngx_http_kv_router_sync_bounds(ngx_http_kv_router_sync_t *s);
 static void ngx_http_kv_router_sync_bound(ngx_http_kv_router_sync_t *s,
-    uint32_t bound, const char *of, uint32_t n);
+    uint32_t bound, const char *of, const char *more);
 
 
 void
@@ -110,7 +110,7 @@ ngx_http_kv_router_sync_bounds(ngx_http_kv_router_sync_t *s)
 
     if (s->zone->conf.max_active) {
         ngx_http_kv_router_sync_bound(s, s->zone->conf.max_active, "the zone",
-                                      1);
+                                      "");
     }
 
     for (i = 0; i < kvr_router_workers(router); i++) {
@@ -130,43 +130,36 @@ ngx_http_kv_router_sync_bounds(ngx_http_kv_router_sync_t *s)
             continue;
         }
 
-        if (k == n) {
-            n++;
-            bounds[k].bound = conf.max_active;
-            bounds[k].n = 0;
-            ngx_memcpy(bounds[k].id, conf.id, sizeof(conf.id));
+        if (k < n) {
+            bounds[k].more = " and others";
+            continue;
         }
 
-        bounds[k].n++;
+        n++;
+        bounds[k].bound = conf.max_active;
+        bounds[k].more = "";
+        ngx_memcpy(bounds[k].id, conf.id, sizeof(conf.id));
     }
 
     for (k = 0; k < n; k++) {
         ngx_http_kv_router_sync_bound(s, bounds[k].bound, bounds[k].id,
-                                      bounds[k].n);
+                                      bounds[k].more);
     }
 }
 
 
 static void
 ngx_http_kv_router_sync_bound(ngx_http_kv_router_sync_t *s, uint32_t bound,
-    const char *of, uint32_t n)
+    const char *of, const char *more)
 {
     uint32_t  part;
 
     part = kvr_peers_part(&s->zone->run.router.peers, bound);
 
-    if (part == bound) {
-        return;
-    }
-
-    if (n == 1) {
+    if (part != bound) {
         ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                                "max_active=%uD of %s is for %uD routers now, "
-                                "%uD here", bound, of, s->npeers + 1, part);
-        return;
+                                "max_active=%uD of %s%s is for %uD routers "
+                                "now, %uD here", bound, of, more,
+                                s->npeers + 1, part);
     }
-
-    ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                            "max_active=%uD of %uD workers is for %uD routers "
-                            "now, %uD here", bound, n, s->npeers + 1, part);
 }
