@@ -88,6 +88,7 @@ void rows_pauses(void);
 void rows_prefix(void);
 void rows_turns(void);
 void rows_flights(void);
+void rows_sync(void);
 
 /* Of rows_main.c: stores all of main by events of n blocks; ns a block. */
 double rows_fill(ix_t *ix, const wl_t *w, uint32_t n);

@@ -17,6 +17,7 @@
  *     index prefix        the prefix cache
  *     index turns         the turn cache
  *     index flights       what is in flight over all processes
+ *     index sync          what is heard of other routers
  *
  * One line of JSON a figure, on stdout:
  *
@@ -98,6 +99,9 @@ main(int argc, char **argv)
         } else if (strcmp(row, "flights") == 0) {
             rows_flights();
 
+        } else if (strcmp(row, "sync") == 0) {
+            rows_sync();
+
         } else {
             goto usage;
         }
@@ -110,7 +114,7 @@ usage:
     fprintf(stderr, "usage: index [main] [scale] [chat=FILE] [trace=FILE]"
                     " [worst] [positional] [beside] [groups] [body] [ingest]"
                     " [pauses] [capacity=FILE] [snapshot] [prefix] [turns]"
-                    " [flights]\n");
+                    " [flights] [sync]\n");
 
     return 2;
 }

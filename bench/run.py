@@ -7,7 +7,7 @@
 
 ROW is any of main, scale, chat, trace, worst, positional, beside, groups, body,
 ingest, latency, polled, cold, rivals, pauses, capacity, snapshot, prefix,
-turns, flights, render, reload, tokenize; rivals, pauses, capacity and what of snapshot goes
+turns, flights, sync, render, reload, tokenize; rivals, pauses, capacity and what of snapshot goes
 through no nginx run once.  Positional has no peer, and from groups on no Rust peer has the
 rows; those of rivals are beside whole routers, those of
 prefix beside Python's and SGLang's own, see prefix.py.  Every program prints
@@ -38,10 +38,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = ['main', 'scale', 'chat', 'trace', 'worst', 'positional', 'beside',
         'groups', 'body', 'ingest', 'latency', 'polled', 'cold', 'rivals',
         'pauses', 'capacity', 'snapshot', 'prefix', 'turns', 'flights',
-        'render', 'reload', 'tokenize']
+        'sync', 'render', 'reload', 'tokenize']
 ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'polled', 'cold',
          'rivals', 'pauses', 'capacity', 'snapshot', 'prefix', 'turns',
-         'flights', 'render', 'reload', 'tokenize')                # no peer has the rows
+         'flights', 'sync', 'render', 'reload', 'tokenize')  # no peer has them
 SCRIPTS = ('latency', 'polled', 'cold', 'rivals',       # of a whole nginx, of
            'render', 'tokenize', 'snapshot', 'reload')  # LuaJIT, or Python
 FILES = {'tokenize': 'tokenizer'}   # Python has a module of the row's name
