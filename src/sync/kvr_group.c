@@ -421,6 +421,13 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
         }
     }
 
+    if (!kvr_news_near(&p->news, m.clock_us,
+                       g->conf.timeout_ms * UINT64_C(1000), now_us))
+    {
+        g->counts.refused++;
+        return KVR_OK;
+    }
+
     order = kvr_group_order(g, p, &m, now_us);
 
     if (order == KVR_NEWS_OLD) {

@@ -31,6 +31,10 @@
  * row is dropped, and so is one of an unknown worker: each full message tells
  * it again.  A row counts for the generation that its holder has now.
  *
+ * CLOCKS.  A message whose clock is off by more than `timeout` is refused, and
+ * its peer is not heard by it.  So a forged clock can't keep a peer's own news
+ * out for longer than `timeout`: then the peer is gone, and is met anew.
+ *
  * SILENCE.  A peer that is silent for `timeout` is gone, and so are its share
  * and its flights.  Silence is measured to what was heard last of anybody, our
  * own echo included.  So if nobody at all is heard, it is Redis that is gone:
@@ -72,8 +76,8 @@ typedef struct {
 
 typedef struct {
     uint64_t    messages;               /* of peers, taken */
-    uint64_t    refused;                /* not readable, or too many routers
-                                           or adds */
+    uint64_t    refused;                /* not readable, older than timeout,
+                                           or too many routers or adds */
     uint64_t    missed;                 /* gaps in numbers */
 } kvr_group_counts_t;
 

@@ -46,6 +46,20 @@ kvr_news_least(kvr_news_least_t *l, int64_t value, uint64_t now_us)
 }
 
 
+bool
+kvr_news_near(const kvr_news_t *n, uint64_t clock_us, uint64_t most_us,
+    uint64_t now_us)
+{
+    int64_t  off;
+
+    off = (int64_t) (now_us - clock_us)
+          - kvr_min(n->offset.present, n->offset.before);
+
+    return n->heard_us == 0
+           || (off <= (int64_t) most_us && -off <= (int64_t) most_us);
+}
+
+
 /* Since when is it so? */
 
 static uint64_t

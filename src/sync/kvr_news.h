@@ -81,6 +81,13 @@ typedef struct {
     bool              late;
 } kvr_news_t;
 
+/*
+ * Is the clock of a message near what it must be?  One that is older by more
+ * than most_us is too old to be taken; one that is as much ahead is no peer's.
+ */
+bool kvr_news_near(const kvr_news_t *n, uint64_t clock_us, uint64_t most_us,
+    uint64_t now_us);
+
 /* A message of that clock has come.  way_us: what the quickest one takes. */
 void kvr_news_take(kvr_news_t *n, uint64_t clock_us, uint64_t way_us,
     uint64_t max_lag_us, uint64_t now_us);

@@ -164,6 +164,50 @@ order(void)
 }
 
 
+/* ---- clocks ------------------------------------------------------------- */
+
+static void
+clocks(void)
+{
+    uint32_t  i;
+
+    begin_test();
+
+    row_of(&r, 7, "w1", 1);
+    now_us += 10000;
+    say.process = 99;
+    say.number = 1;
+    say.clock_us = UINT64_C(1) << 61;
+    row_of(&r, 7, "w1", 1000);
+    tick(&r);
+    is_u64((uint64_t) active("w1"), 1, "a clock that is far ahead is refused");
+    say.process = 99;
+    say.number = 1;
+    say.clock_us = now_us - 3200000;
+    row_of(&r, 7, "w2", 1000);
+    is_u64((uint64_t) active("w2"), 0, "and news older than timeout");
+    is_u64(kvr_group_counts(r.g)->refused, 2, "both are counted");
+    row_of(&r, 7, "w1", 2);
+    is_u64((uint64_t) active("w1"), 2, "the peer's own go on");
+
+    /* the first that is heard of a router is forged */
+
+    say.process = 99;
+    say.clock_us = UINT64_C(1) << 61;
+    row_of(&r, 8, "w2", 1000);
+
+    for (i = 0; i < 200; i++) {
+        pass(&r, 20);
+        row_of(&r, 8, "w2", 3);
+    }
+
+    tick(&r);
+    is_u64((uint64_t) active("w2"), 3, "a forged router is gone with timeout");
+
+    end_test();
+}
+
+
 /* ---- full messages ------------------------------------------------------ */
 
 /* Part `part` of `parts`, which names a worker. */
@@ -741,6 +785,7 @@ main(void)
 {
     sums();
     order();
+    clocks();
     full();
     lag();
     silence();
