@@ -22,7 +22,8 @@
  * words count while a peer is fresh.  count: the flights that have the chain
  * at the holder; 0: a timed word, which no end takes away; 127: there were
  * more, and the word stays until its time.  until: quarters of a second.  A
- * word whose time has passed is free.
+ * word whose time has passed is free.  Where a timed flight meets a counted
+ * word, the word only ends later, and the ends still count.
  *
  * A word is changed by one compare-and-swap: nothing is torn, whoever dies.
  * A process that dies leaves its flights until their time.  A set that is
