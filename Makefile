@@ -477,15 +477,20 @@ rivals: deps-demo
 matrix: lib
 	$(PYTHON) -B bench/matrix.py --results $(BUILD)/matrix \
 	    $(if $(QUICK),--quick)
+	$(PYTHON) -B bench/routers.py --results $(BUILD)/routers \
+	    --seeds $(if $(QUICK),3,10) matrix
 
 
 ## make repeat      the matrix's three largest wins and losses that one router
-##                  and eight engines can show, live; after make matrix
+##                  and eight engines can show, live; after make matrix.
+##                  ROUTERS=4: three cells with four nginx that share their
+##                  load or do not, and with one
 
 repeat: deps-demo
 	$(built)
-	@$(PYTHON) -B demo/repeat.py --module $(BUILD)/$(MODULE).so \
-	    --relay $(BUILD)/kv-relay --results $(BUILD)/matrix/report-1-10
+	@$(PYTHON) -B $(if $(ROUTERS),demo/routers.py --routers $(ROUTERS),\
+	        demo/repeat.py --results $(BUILD)/matrix/report-1-10) \
+	    --module $(BUILD)/$(MODULE).so --relay $(BUILD)/kv-relay
 
 
 ## make estimated   routing without events beside exact routing and the others,

@@ -7,7 +7,11 @@
 
 Runs the cells of a trial with four routers, and prints their TTFT p90 in
 milliseconds, the mean over the seeds, as Markdown.  A trial is a name of
-TRIALS: cells, and columns of options.  Without names all trials are run.
+TRIALS: cells, and columns of options.  Without names all trials are run but
+"matrix": the cells of bench/matrix.py that have four routers.  Behind its table
+are, for each workload, the geometric mean of the p90 by that of one router with
+the same seed, and the cells that are slower than without sharing.  The exit
+status is 1 if a mean is above 1.2, or if there is such a cell.
 
 --choose: the seeds from 111 on, which are for choosing; otherwise those from 1
 on, for the report.  --print: nothing is run, the results that are there are
@@ -17,6 +21,7 @@ there is not done again.
 
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -35,6 +40,13 @@ CELLS = {
     "batch 512": ("batch", 512, 0.9, 25, 1000, 8000),
     "burst 512": ("burst", 512, 0.9, 25, 1000, 8000),
 }
+MATRIX = {
+    matrix.name_of(cell).removesuffix("-routers4"):
+        tuple(cell[key] for key in ("workload", "workers", "load", "cache",
+                                    "event-delay", "requests"))
+    for cell in matrix.cells(False) if cell["routers"] == 4}
+CELLS.update(MATRIX)
+
 MOST = ("burst 8", "burst 64", "rag 64")
 BURSTS = ("burst 8", "burst 64")
 LARGE = ("batch 512", "burst 512", "burst 64, 0.5")
@@ -62,8 +74,19 @@ ONE = {"one router": column(routers=1)}
 ALONE = {"share": 5, "max_lag": 0}      # the homes are known, the load is not
 WEIGHTS = (0.1, 0.3, 1)
 
+# The columns of the matrix that share their load, then what they are held
+# against.
+SHARED = {
+    **{f"{lag} ms": column(HOME, share=lag, max_lag=50)
+       for lag in (4, 30, 200)},
+    "4 ms, 5 % lost": column(HOME, share=4, max_lag=50, share_loss=0.05),
+}
+BESIDE = {**NONE, **ONE}
+FACTOR = 1.2                            # of one router's p90
+
 # By name: cells, and columns.
 TRIALS = {
+    "matrix": (tuple(MATRIX), {**SHARED, **BESIDE}),
     "report": (MOST, {**NONE, **homes((0, HOME), share=5), **ONE}),
     "alone": (MOST, {**NONE, **homes(WEIGHTS, **ALONE), **ONE}),
     "shared": (MOST, {**NONE, **homes((0, *WEIGHTS), share=5), **ONE}),
@@ -118,6 +141,61 @@ def run(cell, options, seeds, folder, only_print):
     return json.loads(path.read_text())
 
 
+def p90s(found, seeds):
+    """TTFT p90 by seed, in milliseconds."""
+    return [1000 * seed["ttft_p90"]
+            for seed in found["runs"][0]["seeds"]][:seeds]
+
+
+def logs(mine, other):
+    """Logarithms of the ratios by seed."""
+    return [math.log(a / b) for a, b in zip(mine, other)]
+
+
+def judge(values):
+    """Prints what the matrix shows; returns whether it is good.
+
+    values: by cell and column, p90 by seed.
+    """
+    good = True
+
+    print("\nTTFT p90 of four routers by that of one:\n")
+    matrix.row("workload", *SHARED, "none")
+    matrix.row(*["---"] * (len(SHARED) + 2))
+
+    for workload in matrix.WORKLOADS:
+        shown = []
+
+        for name in (*SHARED, "none"):
+            own = [logs(columns[name], columns["one router"])
+                   for cell, columns in values.items()
+                   if CELLS[cell][0] == workload]
+
+            if not own:
+                shown.append("-")
+                continue
+
+            mean, low, high = matrix.ratios(
+                [sum(seeds) / len(own) for seeds in zip(*own)])
+            shown.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
+            good = good and (name == "none" or mean <= FACTOR)
+
+        matrix.row(workload, *shown)
+
+    print("\nSlower than without sharing, beyond the 95 % interval:\n")
+
+    for cell, columns in values.items():
+        for name in SHARED:
+            mean, low, high = matrix.ratios(logs(columns[name],
+                                                 columns["none"]))
+            if low > 1:
+                good = False
+                print(f"* {cell}, {name}: {mean:.2f} ({low:.2f} to "
+                      f"{high:.2f})")
+
+    return good
+
+
 def main():
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -130,9 +208,12 @@ def main():
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     seeds = (111 if options.choose else 1, options.seeds)
+    good = True
 
-    for trial in options.trials or TRIALS:
+    for trial in options.trials or [name for name in TRIALS
+                                    if name != "matrix"]:
         cells, columns = TRIALS[trial]
+        values = {}
 
         print(f"\n{trial}, seeds {seeds[0]} to {sum(seeds) - 1}:\n")
         matrix.row("cell", *columns)
@@ -141,20 +222,27 @@ def main():
         for cell in cells:
             shown = []
 
-            for given in columns.values():
+            for name, given in columns.items():
                 found = run(cell, given, seeds, options.results,
                             options.only_print)
                 shown.append("-")
 
                 if found:
-                    values = [1000 * seed["ttft_p90"]
-                              for seed in found["runs"][0]["seeds"]]
-                    mean, half = matrix.interval(values[:seeds[1]])
+                    own = p90s(found, seeds[1])
+                    values.setdefault(cell, {})[name] = own
+                    mean, half = matrix.interval(own)
                     shown[-1] = f"{mean:.0f} ± {half:.0f}"
 
             matrix.row(cell, *shown)
             sys.stdout.flush()
 
+        if trial == "matrix":
+            good = judge({cell: by_column
+                          for cell, by_column in values.items()
+                          if len(by_column) == len(columns)})
+
+    return 0 if good else 1
+
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -60,6 +60,7 @@ class Policy:
 
     name: str
     conf: str = ""
+    sync: bool = True           # several nginx share their load
 
     @property
     def title(self):
@@ -126,7 +127,7 @@ def filled(template, names):
 class Fleet:
     """Everything that runs."""
 
-    def __init__(self, options, directory, engines, port=None):
+    def __init__(self, options, directory, engines, port=None, routers=1):
         self.module = options.module.resolve()
         self.relay = options.relay.resolve()
         self.directory = directory
@@ -142,6 +143,10 @@ class Fleet:
         self.port = port or free_port()
         self.alone_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        # each nginx has a directory of its own: {directory: its URL}
+        self.routers = {directory: self.url} | {
+            directory / f"nginx{number}": f"http://127.0.0.1:{free_port()}"
+            for number in range(2, routers + 1)}
 
     # ------------------------------------------------------------- starting
 
@@ -185,11 +190,20 @@ class Fleet:
                                "--block-size", str(BLOCK_SIZE),
                                "--listen", "127.0.0.1:0")
             self.processes[worker.relay.name] = worker.relay
+        for place in self.routers:
+            place.mkdir(exist_ok=True)
         self._write_conf(policy)
-        self._spawn("nginx", ["nginx", "-p", f"{self.directory}/",
-                              "-c", "nginx.conf", "-e", "error.log"])
-        self._wait("nginx", "nginx answers", self._configured)
+        for name, place in self._nginx().items():
+            self._spawn(name, ["nginx", "-p", f"{place}/",
+                               "-c", "nginx.conf", "-e", "error.log"])
+        for name in self._nginx():
+            self._wait(name, "nginx answers", self._configured)
         self.policy = policy
+
+    def _nginx(self):
+        """The directory of each nginx: {name of its process: directory}."""
+        return {f"nginx{number if number > 1 else ''}": place
+                for number, place in enumerate(self.routers, 1)}
 
     def _note_engine(self, worker):
         """An engine was started; FILE.pid is for whoever wants to kill it."""
@@ -327,11 +341,14 @@ class Fleet:
     def _write_conf(self, policy):
         self.policy = policy
         self.generation += 1
-        (self.directory / "nginx.conf").write_text(self.conf(policy))
+        for place, url in self.routers.items():
+            (place / "nginx.conf").write_text(
+                self.conf(policy, url.rpartition(":")[2]))
 
-    def conf(self, policy):
+    def conf(self, policy, port=None):
         """nginx's configuration with a policy."""
-        names = self._names("main", self.port, policy.conf)
+        names = self._names("main", port or self.port, policy.conf)
+        names["SYNC"] = "" if policy.sync else "    kv_router_sync main off;\n"
         if policy.apart:
             names |= {"POLICY": WATCHER.name, "CONF": "nil"}
         else:
@@ -370,8 +387,8 @@ class Fleet:
 
     def _configured(self):
         """The configuration that was written last answers."""
-        return http("GET", self.url + "/demo/generation").decode() \
-            == str(self.generation)
+        return all(http("GET", url + "/demo/generation").decode()
+                   == str(self.generation) for url in self.routers.values())
 
     def reload(self, policy):
         """Another policy by `nginx -s reload`, as a user would."""
@@ -379,7 +396,8 @@ class Fleet:
             self.policy = policy
             return
         self._write_conf(policy)
-        self.processes["nginx"].signal(signal.SIGHUP)
+        for name in self._nginx():
+            self.processes[name].signal(signal.SIGHUP)
         self._wait("nginx", f"the policy is {policy.title} after the reload",
                    lambda: all(self._configured() for _ in range(10)))
 
@@ -391,7 +409,9 @@ class Fleet:
             http("POST", f"http://{address}/v1/completions",
                  {"prompt": PROBE, "max_tokens": 2})
         wait_until("the router has seen events of all engines",
-                   lambda: self._holders(PROBE) == set(self.kind.names))
+                   lambda: all(self._holders(PROBE, url)
+                               == set(self.kind.names)
+                               for url in self.routers.values()))
 
     def reset_caches(self, probes):
         """Empties all engines and waits until the router knows it."""
@@ -399,10 +419,12 @@ class Fleet:
             wait_until("the caches are reset", lambda url=address: http(
                 "POST", f"http://{url}/reset_prefix_cache") == b"")
         wait_until("the router has seen that the caches are empty",
-                   lambda: not any(map(self._holders, probes)))
+                   lambda: not any(self._holders(probe, url)
+                                   for url in self.routers.values()
+                                   for probe in probes))
 
-    def _holders(self, tokens):
-        answer = json.loads(http("POST", self.url + "/kv/query",
+    def _holders(self, tokens, url):
+        answer = json.loads(http("POST", url + "/kv/query",
                                  {"tokens": tokens}))
         return {score["worker_id"] for score in answer["scores"]}
 
@@ -431,19 +453,21 @@ class Fleet:
 
     # --------------------------------------------------------------- replay
 
-    def replay(self, workload, progress=True):
+    def replay(self, workload, progress=True, routers=1):
         """One run, of replay.py with these options; the summary it wrote.
 
-        "late" is the largest share of missed deadlines, of the replay or of
+        routers: how many nginx get the requests.  "late" is the largest share of missed deadlines, of the replay or of
         an engine: see lateness.py.  "cpu" is the router's processor time in
         seconds: without relays and Redis.
         """
         options = replay.parse_options(workload)
         if self.policy.estimated:
             self.reload(self.policy)
-        url = self._start_rival() if self.policy.rival else self.url
+        urls = list(self.routers.values())[:routers]
+        if self.policy.rival:
+            urls = [self._start_rival()]
         if self.policy.estimated:
-            url = f"http://127.0.0.1:{self.alone_port}"
+            urls = [f"http://127.0.0.1:{self.alone_port}"]
         self.check_events()
         self.reset_caches([PROBE] + [
             talk.turns[0].tokens for talk in replay.load(options)[:PROBES]])
@@ -457,8 +481,9 @@ class Fleet:
         output.unlink(missing_ok=True)
         run_attached([
             sys.executable, str(DEMO / "replay.py"),
-            "--url", url + ("/v1/chat/completions" if options.text
-                            else "/v1/completions"), *workload,
+            *workload, "--url", *(
+                url + ("/v1/chat/completions" if options.text
+                       else "/v1/completions") for url in urls),
             "--block-size", str(BLOCK_SIZE), "--output", str(output),
             *self.tokenizer(),
             "--label", f"{self.policy.title}: ",
@@ -502,9 +527,9 @@ def terminate(*_):
     raise KeyboardInterrupt
 
 
-def session(options, engines, work, port=None):
+def session(options, engines, work, port=None, routers=1):
     """Calls work(fleet), whose answer is the program's status.  nginx listens
-    on `port`, or on one that is free.
+    on `port`, or on one that is free; with `routers` there are several.
 
     The fleet is not started yet; it is stopped afterwards, and what it wrote
     is removed, unless something went wrong.
@@ -519,7 +544,7 @@ def session(options, engines, work, port=None):
             sys.exit(f"demo: {err}")
     signal.signal(signal.SIGTERM, terminate)
     directory = Path(tempfile.mkdtemp(prefix="kv-router-demo-"))
-    fleet = Fleet(options, directory, engines, port)
+    fleet = Fleet(options, directory, engines, port, routers)
     status = 1
     keep_logs = False
     try:

@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -69,6 +70,7 @@ class Replay:
         self.requests = sum(len(talk.turns) for talk in talks)
         self.slots = asyncio.Semaphore(options.max_in_flight)
         self.deadlines = Deadlines()
+        self.router = random.Random(options.seed)
         self.results = []
         self.sent = []                  # (prompt, its length then, answers)
         self.errors = Counter()
@@ -150,7 +152,7 @@ class Replay:
         pieces = []
         done = False
         async with session.post(
-                self.options.url, data=body,
+                self.router.choice(self.options.url), data=body,
                 headers={"Content-Type": "application/json",
                          "x-session-id": str(number)}) as response:
             if response.status != 200:
@@ -255,8 +257,9 @@ def parse_options(argv=None):
                     "measure it.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--url", default="http://127.0.0.1:8080/v1/completions",
-        help="the endpoint")
+    add("--url", nargs="+",
+        default=["http://127.0.0.1:8080/v1/completions"],
+        help="the endpoint; of several each request goes to one, at random")
     add("--model", default="demo", help="the model's name")
     add("--text", action="store_true",
         help="send chats in words; --url is the endpoint of chats then")
