@@ -227,10 +227,16 @@ tap.raises('unknown setting "x"', "params are checked too",
 do
     local foreign = require "ffi".new("uint8_t[?]", 2, { 0, 1 })
 
-    -- the cost of a candidate with that holder
-    local function at(holder, conf, more)
-        local c = ctx({ { holder = holder, device = 2, host = 3, disk = 4,
-                          in_flight = 3 } }, isl160, { wanted = 0 })
+    -- the cost of a candidate with that holder, beside so many of home
+    local function at(holder, conf, more, others)
+        local list = { { holder = holder, device = 2, host = 3, disk = 4,
+                         in_flight = 3 } }
+
+        for i = 1, others or 16 do
+            list[1 + i] = { holder = 0 }
+        end
+
+        local c = ctx(list, isl160, { wanted = 0 })
 
         for name, value in pairs(more or { foreign = foreign }) do
             rawset(c, name, value)
@@ -246,6 +252,9 @@ do
 
     near(at(1, set) - usual, 8 * 0.5 * (10 - 4), 1e-9,
          "away from home, what is neither cached nor in flight costs more")
+    near(at(1, set, nil, 8) - usual, 8 * 0.25 * (10 - 4), 1e-9,
+         "half as much where half of 16 workers have their home here")
+    is(at(1, set, nil, 0), usual, "and nothing where none has")
     is(at(0, set), usual, "at home it does not")
     near(at(1, {}) - usual, 8 * 0.3 * (10 - 4), 1e-9, "so it does by default")
     is(at(1, { dynamo = true }), at(0, { dynamo = true }),

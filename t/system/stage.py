@@ -295,6 +295,7 @@ class Stage:
             "USER": "user  root;" if os.geteuid() == 0 else "",
             "BLOCK_SIZE": str(BLOCK_SIZE),
             "REDIS": url,
+            "SYNC": "",
             "WORKERS": "\n".join(
                 f"    kv_router_worker main {worker} {address};"
                 for worker, address in engines.items()),

@@ -23,8 +23,10 @@
 --     prefill       = prefill_tokens / bs
 --                     + wear * ((uncached + cached_tokens) / bs - credit)
 --     decode        = decode_blocks + additional_blocks
---     away          = HOME * max(0, isl / bs - max(disk, in_flight)) at another
---                     router's home worker, 0 elsewhere
+--     away          = HOME * min(1, own / 16)
+--                     * max(0, isl / bs - max(disk, in_flight)) at another
+--                     router's home worker, 0 elsewhere; own: the candidates
+--                     whose home this router is
 --     cost          = PREFILL_LOAD_SCALE * (max(0, prefill) + away)
 --                     + decode + ACTIVE_REQUEST_WEIGHT * active_requests
 --
@@ -49,7 +51,9 @@
 -- away: where several routers share their load, each worker has one of them as
 -- its home.  A prompt that nobody has goes to one of the router's own workers
 -- first, so that routers do not all choose one worker before they hear of one
--- another.  What is cached or in flight is followed wherever it is.
+-- another.  What is cached or in flight is followed wherever it is.  A router
+-- which is the home of few workers would keep a prefix that all requests have at
+-- these few: with less than 16 the home counts for less.
 --
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
@@ -142,6 +146,7 @@ local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8,
 local DYNAMO = { prefill_load_scale = 1, in_flight = false, churn = 0,
                  home = 0 }
 
+local HOMES = 16                     -- workers of a router: the home is whole
 local FRESH = 4096                   -- tokens of churn that make no difference
 local WORN = 1.5                     -- the most that counts, of the mean churn
 
@@ -235,6 +240,19 @@ local function least_prefill(candidates)
 end
 
 
+-- The weight of the home: of a router which is the home of few candidates it is
+-- lower.
+local function weight_of_home(candidates, foreign, home)
+    local own = 0
+
+    for i = 1, #candidates do
+        own = own + 1 - foreign[candidates[i].holder]
+    end
+
+    return home * min(1, own / HOMES)
+end
+
+
 -- Writes the cost of each candidate to cost[1] to cost[#candidates], in
 -- blocks.
 local function fill(cost, ctx, conf)
@@ -250,6 +268,7 @@ local function fill(cost, ctx, conf)
     local least = fade > 0 and least_prefill(candidates) or 0
     local churn = conf.wear > 0 and mean_churn(candidates) or 0
     local foreign = conf.homing > 0 and ctx.foreign
+    local home = foreign and weight_of_home(candidates, foreign, conf.homing)
     local fixed, slope, most = 1, 0, 1       -- of wear
 
     if churn > 0 then
@@ -286,7 +305,7 @@ local function fill(cost, ctx, conf)
         local away = 0
 
         if foreign and foreign[c.holder] > 0 then
-            away = conf.homing * max(0, isl / bs - max(c.disk, shared))
+            away = home * max(0, isl / bs - max(c.disk, shared))
         end
 
         cost[i] = (scale * (max(0, queued + own) + away)
