@@ -5,7 +5,10 @@
  * Bounds: max_active, of workers and of the zone, over all processes of nginx.
  * Of a bound that several routers have in common, each router has a part.  The
  * bound is reached by the router's own requests at its part, or by those of
- * all routers together: a request outlasts a change of the parts.
+ * all routers together: a request outlasts a change of the parts.  While peers
+ * are heard, a router may go beyond its part until all routers have three
+ * quarters of the bound: its part was made by the traffic of 30 seconds, and
+ * what is beyond is lent until the others want it.
  *
  * A process that checks a maximum and then reserves holds the gate of the load
  * tables meanwhile, so that two processes never reserve the same slot.  The
@@ -65,15 +68,27 @@ static ngx_uint_t
 ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
     uint32_t bound, int64_t own, int64_t peers)
 {
+    kvr_peers_t  *of;
+
     if (!ngx_http_kv_router_syncs(ctx->zone)
         || ctx->zone->conf.sync.bounds_own)
     {
         return own >= (int64_t) bound;
     }
 
-    return own + peers >= (int64_t) bound
-           || own >= (int64_t) kvr_peers_part(&ctx->zone->run.router.peers,
-                                              bound);
+    of = &ctx->zone->run.router.peers;
+
+    if (own + peers >= (int64_t) bound) {
+        return 1;
+    }
+
+    if (kvr_peers_fresh(of, ngx_current_msec)
+        && (own + peers) * 4 < (int64_t) bound * 3)
+    {
+        return 0;
+    }
+
+    return own >= (int64_t) kvr_peers_part(of, bound);
 }
 
 
