@@ -38,20 +38,223 @@ static const char  kvr_sync_keys[] = "vrpncgbflae";
 static const char  kvr_sync_kinds[] = "irinnub";
 
 
-static bool kvr_sync_full(kvr_msgpack_t *in, kvr_sync_message_t *m);
-static bool kvr_sync_list(kvr_msgpack_t *in, kvr_sync_message_t *m,
-    uint32_t list);
-static bool kvr_sync_next(kvr_sync_message_t *m, kvr_sync_list_t list,
-    const char *kinds, uint64_t *values, kvr_msgpack_item_t *texts);
-static bool kvr_sync_array(kvr_msgpack_t *in, const char *kinds,
-    uint64_t *values, kvr_msgpack_item_t *texts);
-static bool kvr_sync_value(kvr_msgpack_t *in, char kind, uint64_t *value,
-    kvr_msgpack_item_t **texts);
-static bool kvr_sync_text(const kvr_msgpack_item_t *item, char *out,
-    size_t size);
-static void kvr_sync_key(kvr_packer_t *to, kvr_sync_writer_t *w, char key);
-static bool kvr_sync_put(kvr_sync_writer_t *w, kvr_sync_list_t list,
-    const uint64_t *values, uint32_t n, const kvr_sync_add_t *add);
+/* ---- read --------------------------------------------------------------- */
+
+static bool
+kvr_sync_value(kvr_msgpack_t *in, char kind, uint64_t *value,
+    kvr_msgpack_item_t **texts)
+{
+    kvr_msgpack_item_t  item;
+
+    if (kvr_msgpack_read(in, &item) != KVR_OK) {
+        return false;
+    }
+
+    if (kind == 's') {
+        *(*texts)++ = item;
+        return item.bytes != NULL;
+    }
+
+    *value = item.number;
+
+    if (kind == 'b') {
+        return item.type == MPACK_TOKEN_BOOLEAN;
+    }
+
+    if (kind == 'c') {
+        *value = item.type == MPACK_TOKEN_SINT
+                 ? 0 : kvr_min(item.number, (uint64_t) KVR_SYNC_MOST);
+
+        return item.type == MPACK_TOKEN_UINT || item.type == MPACK_TOKEN_SINT;
+    }
+
+    return item.type == MPACK_TOKEN_UINT
+           && (kind != 'i' || item.number <= UINT32_MAX)
+           && (kind != 'n' || item.number < KVR_SYNC_TIME)
+           && (kind != 'r' || item.number != 0);
+}
+
+
+/* Reads the first elements of an array, and skips the others. */
+
+static bool
+kvr_sync_array(kvr_msgpack_t *in, const char *kinds, uint64_t *values,
+    kvr_msgpack_item_t *texts)
+{
+    uint32_t            n;
+    kvr_msgpack_item_t  array;
+
+    if (kvr_msgpack_read(in, &array) != KVR_OK
+        || array.type != MPACK_TOKEN_ARRAY || array.count < strlen(kinds))
+    {
+        return false;
+    }
+
+    for (n = array.count; *kinds; n--, kinds++) {
+
+        if (!kvr_sync_value(in, *kinds, values, &texts)) {
+            return false;
+        }
+
+        values += *kinds != 's';
+    }
+
+    while (n != 0 && kvr_msgpack_skip(in, KVR_MSGPACK_DEPTH) != KVR_INVALID) {
+        n--;
+    }
+
+    return n == 0;
+}
+
+
+/* kinds NULL: the elements are ids, and not arrays. */
+
+static bool
+kvr_sync_next(kvr_sync_message_t *m, kvr_sync_list_t list, const char *kinds,
+    uint64_t *values, kvr_msgpack_item_t *texts)
+{
+    if (m->left[list] == 0
+        || !(kinds ? kvr_sync_array(&m->lists[list], kinds, values, texts)
+                   : kvr_sync_value(&m->lists[list], 'i', values, NULL)))
+    {
+        return false;
+    }
+
+    m->left[list]--;
+
+    return true;
+}
+
+
+bool
+kvr_sync_row_next(kvr_sync_message_t *m, kvr_sync_row_t *row)
+{
+    _Static_assert(sizeof(kvr_sync_row_t) == 6 * 8, "numbers of 64 bits");
+
+    return kvr_sync_next(m, KVR_SYNC_ROWS, "rccccc", (uint64_t *) row, NULL);
+}
+
+
+bool
+kvr_sync_add_next(kvr_sync_message_t *m, kvr_sync_add_t *add)
+{
+    uint32_t             i, k;
+    uint64_t             value[2];
+    const uint8_t       *p;
+    kvr_msgpack_item_t   chains;
+
+    if (!kvr_sync_next(m, KVR_SYNC_ADDS, "irs", value, &chains)) {
+        return false;
+    }
+
+    add->id = (uint32_t) value[0];
+    add->row = value[1];
+    add->n = chains.count / KVR_CHAIN_BYTES;
+
+    if (chains.type != MPACK_TOKEN_BIN || chains.count % KVR_CHAIN_BYTES != 0
+        || add->n > KVR_FLIGHT_SAMPLES)
+    {
+        m->left[KVR_SYNC_ADDS]++;
+        return false;
+    }
+
+    p = (const uint8_t *) chains.bytes;
+
+    for (i = 0; i < add->n; i++, p += KVR_CHAIN_BYTES) {
+        add->chains[i] = 0;
+
+        for (k = KVR_CHAIN_BYTES; k != 0; k--) {
+            add->chains[i] = add->chains[i] << 8 | p[k - 1];
+        }
+    }
+
+    return true;
+}
+
+
+bool
+kvr_sync_end_next(kvr_sync_message_t *m, uint32_t *id)
+{
+    uint64_t  value;
+
+    if (!kvr_sync_next(m, KVR_SYNC_ENDS, NULL, &value, NULL)) {
+        return false;
+    }
+
+    *id = (uint32_t) value;
+
+    return true;
+}
+
+
+static bool
+kvr_sync_text(const kvr_msgpack_item_t *item, char *out, size_t size)
+{
+    uint32_t  i;
+
+    if (item->type != MPACK_TOKEN_STR || item->count >= size) {
+        return false;
+    }
+
+    for (i = 0; i < item->count; i++) {
+
+        if (item->bytes[i] < 0x20 || item->bytes[i] > 0x7e) {
+            return false;
+        }
+
+        out[i] = item->bytes[i];
+    }
+
+    out[i] = '\0';
+
+    return true;
+}
+
+
+static bool
+kvr_sync_full(kvr_msgpack_t *in, kvr_sync_message_t *m)
+{
+    uint64_t            value[6];
+    kvr_msgpack_item_t  text[2];
+
+    if (!kvr_sync_array(in, "uiiccbss", value, text)
+        || value[2] > KVR_SYNC_PARTS || value[1] >= value[2]
+        || !kvr_sync_text(&text[0], m->name, sizeof(m->name))
+        || !kvr_sync_text(&text[1], m->version, sizeof(m->version)))
+    {
+        return false;
+    }
+
+    m->full = true;
+    m->epoch = value[0];
+    m->part = (uint32_t) value[1];
+    m->parts = (uint32_t) value[2];
+    m->share = (uint32_t) kvr_min(value[3], KVR_PEERS_SHARES);
+    m->uncached = value[4];
+    m->leaving = value[5] != 0;
+
+    return true;
+}
+
+
+/* Notes where the elements of an array are, and skips it. */
+
+static bool
+kvr_sync_list(kvr_msgpack_t *in, kvr_sync_message_t *m, uint32_t list)
+{
+    kvr_msgpack_item_t  item;
+
+    if (kvr_msgpack_read(in, &item) != KVR_OK
+        || item.type != MPACK_TOKEN_ARRAY)
+    {
+        return false;
+    }
+
+    m->lists[list] = *in;
+    m->left[list] = item.count;
+
+    return kvr_msgpack_skip_rest(in, &item, KVR_MSGPACK_DEPTH) != KVR_INVALID;
+}
 
 
 kvr_rc_t
@@ -145,233 +348,15 @@ kvr_sync_read(const char *bytes, size_t len, kvr_sync_message_t *m)
 }
 
 
-static bool
-kvr_sync_full(kvr_msgpack_t *in, kvr_sync_message_t *m)
-{
-    uint64_t            value[6];
-    kvr_msgpack_item_t  text[2];
-
-    if (!kvr_sync_array(in, "uiiccbss", value, text)
-        || value[2] > KVR_SYNC_PARTS || value[1] >= value[2]
-        || !kvr_sync_text(&text[0], m->name, sizeof(m->name))
-        || !kvr_sync_text(&text[1], m->version, sizeof(m->version)))
-    {
-        return false;
-    }
-
-    m->full = true;
-    m->epoch = value[0];
-    m->part = (uint32_t) value[1];
-    m->parts = (uint32_t) value[2];
-    m->share = (uint32_t) kvr_min(value[3], KVR_PEERS_SHARES);
-    m->uncached = value[4];
-    m->leaving = value[5] != 0;
-
-    return true;
-}
-
-
-/* Notes where the elements of an array are, and skips it. */
-
-static bool
-kvr_sync_list(kvr_msgpack_t *in, kvr_sync_message_t *m, uint32_t list)
-{
-    kvr_msgpack_item_t  item;
-
-    if (kvr_msgpack_read(in, &item) != KVR_OK
-        || item.type != MPACK_TOKEN_ARRAY)
-    {
-        return false;
-    }
-
-    m->lists[list] = *in;
-    m->left[list] = item.count;
-
-    return kvr_msgpack_skip_rest(in, &item, KVR_MSGPACK_DEPTH) != KVR_INVALID;
-}
-
-
-bool
-kvr_sync_row_next(kvr_sync_message_t *m, kvr_sync_row_t *row)
-{
-    uint64_t  value[6];
-
-    if (!kvr_sync_next(m, KVR_SYNC_ROWS, "rccccc", value, NULL)) {
-        return false;
-    }
-
-    *row = (kvr_sync_row_t) {
-        value[0], (int64_t) value[1], (int64_t) value[2],
-        (int64_t) value[3], (int64_t) value[4], (int64_t) value[5]
-    };
-
-    return true;
-}
-
-
-bool
-kvr_sync_add_next(kvr_sync_message_t *m, kvr_sync_add_t *add)
-{
-    uint32_t             i, k;
-    uint64_t             value[2];
-    const uint8_t       *p;
-    kvr_msgpack_item_t   chains;
-
-    if (!kvr_sync_next(m, KVR_SYNC_ADDS, "irs", value, &chains)) {
-        return false;
-    }
-
-    add->id = (uint32_t) value[0];
-    add->row = value[1];
-    add->n = chains.count / KVR_CHAIN_BYTES;
-
-    if (chains.type != MPACK_TOKEN_BIN || chains.count % KVR_CHAIN_BYTES != 0
-        || add->n > KVR_FLIGHT_SAMPLES)
-    {
-        m->left[KVR_SYNC_ADDS]++;
-        return false;
-    }
-
-    p = (const uint8_t *) chains.bytes;
-
-    for (i = 0; i < add->n; i++, p += KVR_CHAIN_BYTES) {
-        add->chains[i] = 0;
-
-        for (k = KVR_CHAIN_BYTES; k != 0; k--) {
-            add->chains[i] = add->chains[i] << 8 | p[k - 1];
-        }
-    }
-
-    return true;
-}
-
-
-bool
-kvr_sync_end_next(kvr_sync_message_t *m, uint32_t *id)
-{
-    uint64_t  value;
-
-    if (!kvr_sync_next(m, KVR_SYNC_ENDS, NULL, &value, NULL)) {
-        return false;
-    }
-
-    *id = (uint32_t) value;
-
-    return true;
-}
-
-
-/* kinds NULL: the elements are ids, and not arrays. */
-
-static bool
-kvr_sync_next(kvr_sync_message_t *m, kvr_sync_list_t list, const char *kinds,
-    uint64_t *values, kvr_msgpack_item_t *texts)
-{
-    if (m->left[list] == 0
-        || !(kinds ? kvr_sync_array(&m->lists[list], kinds, values, texts)
-                   : kvr_sync_value(&m->lists[list], 'i', values, NULL)))
-    {
-        return false;
-    }
-
-    m->left[list]--;
-
-    return true;
-}
-
-
-/* Reads the first elements of an array, and skips the others. */
-
-static bool
-kvr_sync_array(kvr_msgpack_t *in, const char *kinds, uint64_t *values,
-    kvr_msgpack_item_t *texts)
-{
-    uint32_t            n;
-    kvr_msgpack_item_t  array;
-
-    if (kvr_msgpack_read(in, &array) != KVR_OK
-        || array.type != MPACK_TOKEN_ARRAY || array.count < strlen(kinds))
-    {
-        return false;
-    }
-
-    for (n = array.count; *kinds; n--, kinds++) {
-
-        if (!kvr_sync_value(in, *kinds, values, &texts)) {
-            return false;
-        }
-
-        values += *kinds != 's';
-    }
-
-    while (n != 0 && kvr_msgpack_skip(in, KVR_MSGPACK_DEPTH) != KVR_INVALID) {
-        n--;
-    }
-
-    return n == 0;
-}
-
-
-static bool
-kvr_sync_value(kvr_msgpack_t *in, char kind, uint64_t *value,
-    kvr_msgpack_item_t **texts)
-{
-    kvr_msgpack_item_t  item;
-
-    if (kvr_msgpack_read(in, &item) != KVR_OK) {
-        return false;
-    }
-
-    if (kind == 's') {
-        *(*texts)++ = item;
-        return item.bytes != NULL;
-    }
-
-    *value = item.number;
-
-    if (kind == 'b') {
-        return item.type == MPACK_TOKEN_BOOLEAN;
-    }
-
-    if (kind == 'c') {
-        *value = item.type == MPACK_TOKEN_SINT
-                 ? 0 : kvr_min(item.number, (uint64_t) KVR_SYNC_MOST);
-
-        return item.type == MPACK_TOKEN_UINT || item.type == MPACK_TOKEN_SINT;
-    }
-
-    return item.type == MPACK_TOKEN_UINT
-           && (kind != 'i' || item.number <= UINT32_MAX)
-           && (kind != 'n' || item.number < KVR_SYNC_TIME)
-           && (kind != 'r' || item.number != 0);
-}
-
-
-static bool
-kvr_sync_text(const kvr_msgpack_item_t *item, char *out, size_t size)
-{
-    uint32_t  i;
-
-    if (item->type != MPACK_TOKEN_STR || item->count >= size) {
-        return false;
-    }
-
-    for (i = 0; i < item->count; i++) {
-
-        if (item->bytes[i] < 0x20 || item->bytes[i] > 0x7e) {
-            return false;
-        }
-
-        out[i] = item->bytes[i];
-    }
-
-    out[i] = '\0';
-
-    return true;
-}
-
-
 /* ---- write -------------------------------------------------------------- */
+
+static void
+kvr_sync_key(kvr_packer_t *to, kvr_sync_writer_t *w, char key)
+{
+    w->fields++;
+    kvr_pack_text(to, &key, 1);
+}
+
 
 void
 kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header)
@@ -389,9 +374,9 @@ kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header)
     w->empty = !header->full && header->again == 0 && !header->bye
                && !header->alive;
 
-    to.pos = w->bytes + 1;              /* behind the map's head */
-    to.left = KVR_SYNC_MAX - 1;
-    to.full = false;
+    /* behind the map's head */
+
+    to = (kvr_packer_t) { w->bytes + 1, KVR_SYNC_MAX - 1, false };
 
     for (i = 0; i < KVR_SYNC_NEEDED; i++) {
         kvr_sync_key(&to, w, kvr_sync_keys[i]);
@@ -425,11 +410,54 @@ kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header)
 }
 
 
-static void
-kvr_sync_key(kvr_packer_t *to, kvr_sync_writer_t *w, char key)
+/* The first one of a list is written behind room for the list's head. */
+
+static bool
+kvr_sync_put(kvr_sync_writer_t *w, kvr_sync_list_t list,
+    const uint64_t *values, uint32_t n, const kvr_sync_add_t *add)
 {
-    w->fields++;
-    kvr_pack_text(to, &key, 1);
+    char          *count;
+    size_t         len;
+    uint32_t       i;
+    kvr_packer_t   to, head;
+
+    len = w->len + (w->counts[list] == 0 ? KVR_SYNC_HEAD : 0);
+
+    to = (kvr_packer_t) { w->bytes + len, KVR_SYNC_MAX - len,
+                          len >= KVR_SYNC_MAX };
+
+    if (list != KVR_SYNC_ENDS) {
+        kvr_pack(&to, mpack_pack_array(n + (add != NULL)));
+    }
+
+    for (i = 0; i < n; i++) {
+        kvr_pack_u64(&to, values[i]);
+    }
+
+    if (add) {
+        kvr_pack_numbers(&to, add->chains, add->n, KVR_CHAIN_BYTES);
+    }
+
+    if (to.full) {
+        return false;
+    }
+
+    if (w->counts[list]++ == 0) {
+        w->empty = false;
+        w->places[list] = len - 2;
+        w->bytes[len - 3] = (char) KVR_SYNC_ARRAY16;
+
+        head = (kvr_packer_t) { w->bytes + w->len, KVR_SYNC_HEAD, false };
+        kvr_sync_key(&head, w, kvr_sync_keys[KVR_SYNC_LIST + list]);
+    }
+
+    count = w->bytes + w->places[list];
+    count[0] = (char) (w->counts[list] >> 8);
+    count[1] = (char) w->counts[list];
+
+    w->len = (size_t) (to.pos - w->bytes);
+
+    return true;
 }
 
 
@@ -464,58 +492,6 @@ kvr_sync_put_end(kvr_sync_writer_t *w, uint32_t id)
     const uint64_t  value = id;
 
     return kvr_sync_put(w, KVR_SYNC_ENDS, &value, 1, NULL);
-}
-
-
-/* The first one of a list is written behind room for the list's head. */
-
-static bool
-kvr_sync_put(kvr_sync_writer_t *w, kvr_sync_list_t list,
-    const uint64_t *values, uint32_t n, const kvr_sync_add_t *add)
-{
-    char          *count;
-    size_t         len;
-    uint32_t       i;
-    kvr_packer_t   to, head;
-
-    len = w->len + (w->counts[list] == 0 ? KVR_SYNC_HEAD : 0);
-
-    to.full = len >= KVR_SYNC_MAX;
-    to.pos = w->bytes + len;
-    to.left = KVR_SYNC_MAX - len;
-
-    if (list != KVR_SYNC_ENDS) {
-        kvr_pack(&to, mpack_pack_array(n + (add != NULL)));
-    }
-
-    for (i = 0; i < n; i++) {
-        kvr_pack_u64(&to, values[i]);
-    }
-
-    if (add) {
-        kvr_pack_numbers(&to, add->chains, add->n, KVR_CHAIN_BYTES);
-    }
-
-    if (to.full) {
-        return false;
-    }
-
-    if (w->counts[list]++ == 0) {
-        w->empty = false;
-        w->places[list] = len - 2;
-        w->bytes[len - 3] = (char) KVR_SYNC_ARRAY16;
-
-        head = (kvr_packer_t) { w->bytes + w->len, KVR_SYNC_HEAD, false };
-        kvr_sync_key(&head, w, kvr_sync_keys[KVR_SYNC_LIST + list]);
-    }
-
-    count = w->bytes + w->places[list];
-    count[0] = (char) (w->counts[list] >> 8);
-    count[1] = (char) w->counts[list];
-
-    w->len = (size_t) (to.pos - w->bytes);
-
-    return true;
 }
 
 

@@ -35,14 +35,6 @@ struct kvr_teller_s {
 };
 
 
-static void kvr_teller_fleet(kvr_teller_t *t);
-static void kvr_teller_window(kvr_peers_zone_t *z, uint64_t now_s);
-static bool kvr_teller_due(const kvr_teller_row_t *row, bool full);
-static bool kvr_teller_loaded(const kvr_load_row_t *load);
-static uint32_t kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full,
-    uint64_t now_us);
-
-
 kvr_teller_t *
 kvr_teller_create(kvr_router_t *k, const char *name, const char *version)
 {
@@ -89,82 +81,6 @@ void
 kvr_teller_again(kvr_teller_t *t)
 {
     t->again = true;
-}
-
-
-void
-kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
-    bool leaving, uint32_t process, uint64_t *number,
-    bool (*send)(void *data, const char *bytes, size_t len), void *data)
-{
-    bool                 full, loaded;
-    uint32_t             at, due, i, next;
-    uint64_t             since_ms;
-    kvr_teller_row_t    *row;
-    kvr_sync_message_t  *m;
-
-    m = &t->header;
-
-    kvr_teller_window(t->k->peers.zone, now_us / 1000000);
-
-    if (t->version != kvr_router_version(t->k)) {
-        kvr_teller_fleet(t);
-    }
-
-    since_ms = (now_us - t->full_us) / 1000;
-    full = t->full_us == 0 || since_ms >= KVR_TELLER_FULL_MS
-           || (t->again && since_ms >= KVR_TELLER_AGAIN_MS);
-
-    if (!full && !heard) {
-        return;
-    }
-
-    for (i = 0, due = 0, loaded = false; i < t->nfleet; i++) {
-        row = &t->rows[t->fleet[i]];
-
-        kvr_load_read(&t->k->load, t->fleet[i], row->generation, &row->now);
-
-        due += kvr_teller_due(row, full);
-        loaded |= kvr_teller_loaded(&row->now);
-    }
-
-    m->alive = loaded && (now_us - t->spoke_us) / 1000 >= KVR_TELLER_ALIVE_MS;
-
-    if (!full && due == 0 && !m->alive) {
-        return;
-    }
-
-    m->router = t->k->peers.zone->router;
-    m->process = process;
-    m->clock_us = now_us;
-    m->full = full;
-    m->epoch = now_us;
-    m->parts = kvr_max(1, (due + KVR_TELLER_PART - 1) / KVR_TELLER_PART);
-    m->share = share;
-    m->uncached = kvr_teller_uncached(t);
-    m->leaving = leaving;
-
-    for (m->part = 0, at = 0; m->part < m->parts; m->part++, at = next) {
-        m->number = *number + 1;
-        next = kvr_teller_part(t, at, full, now_us);
-
-        if (!send(data, t->writer.bytes, kvr_sync_finish(&t->writer))) {
-            return;
-        }
-
-        *number = m->number;
-        t->spoke_us = now_us;
-
-        for (i = at; i < next; i++) {
-            row = &t->rows[t->fleet[i]];
-            row->told = row->now;
-        }
-    }
-
-    if (full) {
-        t->full_us = now_us;
-        t->again = false;
-    }
 }
 
 
@@ -243,6 +159,14 @@ kvr_teller_window(kvr_peers_zone_t *z, uint64_t now_s)
 }
 
 
+static bool
+kvr_teller_loaded(const kvr_load_row_t *load)
+{
+    return load->active || load->prefills || load->prefill_tokens
+           || load->decode_blocks;
+}
+
+
 /*
  * Requests that came and went between two looks had the row in their adds as
  * it was then: ended_ms is another one now.
@@ -252,20 +176,7 @@ static bool
 kvr_teller_due(const kvr_teller_row_t *row, bool full)
 {
     return full ? kvr_teller_loaded(&row->now)
-                : row->now.active != row->told.active
-                  || row->now.prefills != row->told.prefills
-                  || row->now.prefill_tokens != row->told.prefill_tokens
-                  || row->now.decode_blocks != row->told.decode_blocks
-                  || row->now.begun_ms != row->told.begun_ms
-                  || row->now.ended_ms != row->told.ended_ms;
-}
-
-
-static bool
-kvr_teller_loaded(const kvr_load_row_t *load)
-{
-    return load->active || load->prefills || load->prefill_tokens
-           || load->decode_blocks;
+                : memcmp(&row->now, &row->told, sizeof(kvr_load_row_t)) != 0;
 }
 
 
@@ -310,4 +221,80 @@ kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
     }
 
     return at;
+}
+
+
+void
+kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
+    bool leaving, uint32_t process, uint64_t *number,
+    bool (*send)(void *data, const char *bytes, size_t len), void *data)
+{
+    bool                 full, loaded;
+    uint32_t             at, due, i, next;
+    uint64_t             since_ms;
+    kvr_teller_row_t    *row;
+    kvr_sync_message_t  *m;
+
+    m = &t->header;
+
+    kvr_teller_window(t->k->peers.zone, now_us / 1000000);
+
+    if (t->version != kvr_router_version(t->k)) {
+        kvr_teller_fleet(t);
+    }
+
+    since_ms = (now_us - t->full_us) / 1000;
+    full = t->full_us == 0 || since_ms >= KVR_TELLER_FULL_MS
+           || (t->again && since_ms >= KVR_TELLER_AGAIN_MS);
+
+    if (!full && !heard) {
+        return;
+    }
+
+    for (i = 0, due = 0, loaded = false; i < t->nfleet; i++) {
+        row = &t->rows[t->fleet[i]];
+
+        kvr_load_read(&t->k->load, t->fleet[i], row->generation, &row->now);
+
+        due += kvr_teller_due(row, full);
+        loaded |= kvr_teller_loaded(&row->now);
+    }
+
+    m->alive = loaded && (now_us - t->spoke_us) / 1000 >= KVR_TELLER_ALIVE_MS;
+
+    if (!full && due == 0 && !m->alive) {
+        return;
+    }
+
+    m->router = t->k->peers.zone->router;
+    m->process = process;
+    m->clock_us = now_us;
+    m->full = full;
+    m->epoch = now_us;
+    m->parts = kvr_max(1, (due + KVR_TELLER_PART - 1) / KVR_TELLER_PART);
+    m->share = share;
+    m->uncached = kvr_teller_uncached(t);
+    m->leaving = leaving;
+
+    for (m->part = 0, at = 0; m->part < m->parts; m->part++, at = next) {
+        m->number = *number + 1;
+        next = kvr_teller_part(t, at, full, now_us);
+
+        if (!send(data, t->writer.bytes, kvr_sync_finish(&t->writer))) {
+            return;
+        }
+
+        *number = m->number;
+        t->spoke_us = now_us;
+
+        for (i = at; i < next; i++) {
+            row = &t->rows[t->fleet[i]];
+            row->told = row->now;
+        }
+    }
+
+    if (full) {
+        t->full_us = now_us;
+        t->again = false;
+    }
 }

@@ -12,9 +12,6 @@
     ((kvr_peer_row_t *) ((p)->base + (p)->zone->rows) + (holder))
 
 
-static void kvr_peers_look(kvr_peers_t *p);
-
-
 size_t
 kvr_peers_size(uint32_t max_holders)
 {
@@ -312,6 +309,41 @@ kvr_peers_homes(const kvr_peers_t *p)
 }
 
 
+/*
+ * Copies the shares.  While a process that died has left them half written,
+ * those that were read before stay.
+ */
+
+static void
+kvr_peers_look(kvr_peers_t *p)
+{
+    uint32_t                 i, seq;
+    kvr_peers_shares_t       s;
+    const kvr_peers_zone_t  *z;
+
+    z = p->zone;
+    seq = __atomic_load_n(&z->shares_seq, __ATOMIC_ACQUIRE);
+
+    memset(&s, 0, sizeof(s));
+
+    s.seq = seq;
+    s.n = kvr_load32(&z->nshares);
+    s.own = kvr_load32(&z->own);
+
+    for (i = 0; i <= KVR_PEERS_MAX; i++) {
+        s.of[i] = kvr_min(kvr_load32(&z->shares[i]), KVR_PEERS_SHARES);
+    }
+
+    kvr_fence(__ATOMIC_ACQUIRE);
+
+    if ((seq & 1) == 0 && kvr_load32(&z->shares_seq) == seq
+        && s.n <= KVR_PEERS_MAX + 1 && (s.n == 0 || s.own < s.n))
+    {
+        p->shares = s;
+    }
+}
+
+
 uint32_t
 kvr_peers_part(kvr_peers_t *p, uint32_t bound)
 {
@@ -371,41 +403,6 @@ kvr_peers_part(kvr_peers_t *p, uint32_t bound)
     s->parts[i].part = part;
 
     return part;
-}
-
-
-/*
- * Copies the shares.  While a process that died has left them half written,
- * those that were read before stay.
- */
-
-static void
-kvr_peers_look(kvr_peers_t *p)
-{
-    uint32_t                 i, seq;
-    kvr_peers_shares_t       s;
-    const kvr_peers_zone_t  *z;
-
-    z = p->zone;
-    seq = __atomic_load_n(&z->shares_seq, __ATOMIC_ACQUIRE);
-
-    memset(&s, 0, sizeof(s));
-
-    s.seq = seq;
-    s.n = kvr_load32(&z->nshares);
-    s.own = kvr_load32(&z->own);
-
-    for (i = 0; i <= KVR_PEERS_MAX; i++) {
-        s.of[i] = kvr_min(kvr_load32(&z->shares[i]), KVR_PEERS_SHARES);
-    }
-
-    kvr_fence(__ATOMIC_ACQUIRE);
-
-    if ((seq & 1) == 0 && kvr_load32(&z->shares_seq) == seq
-        && s.n <= KVR_PEERS_MAX + 1 && (s.n == 0 || s.own < s.n))
-    {
-        p->shares = s;
-    }
 }
 
 
