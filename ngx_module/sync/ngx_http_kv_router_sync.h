@@ -137,8 +137,6 @@ void ngx_http_kv_router_lead_tick(ngx_http_kv_router_sync_t *s);
 void ngx_http_kv_router_lead_end(ngx_http_kv_router_sync_t *s);
 
 /* The words for the log: who came and went, and bounds that are divided. */
-void ngx_http_kv_router_sync_met(ngx_http_kv_router_sync_t *s,
-    const kvr_peer_t *peer);
 void ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s);
 
 

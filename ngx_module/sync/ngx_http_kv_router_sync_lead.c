@@ -225,10 +225,6 @@ ngx_http_kv_router_lead_hear(ngx_http_kv_router_sync_t *s,
         return;
     }
 
-    if (heard.met) {
-        ngx_http_kv_router_sync_met(s, heard.met);
-    }
-
     if (heard.full) {
         kvr_teller_again(s->teller);
     }

@@ -2,7 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the log is told of peers, once each: who came and who went, and which
+ * What the log is told of peers, once each: who came and who went, and that
  * bounds are divided.
  */
 
@@ -13,76 +13,56 @@
 /* milliseconds after the first peer was met, when shares are known */
 #define NGX_HTTP_KV_ROUTER_SYNC_DIVIDED  2500
 
-/* bounds of the same number are one line, and so many lines are enough */
-#define NGX_HTTP_KV_ROUTER_SYNC_BOUNDS   8
+
+static const kvr_peer_t *ngx_http_kv_router_sync_peer(const kvr_peer_t *peers,
+    uint32_t n, uint64_t router);
+static void ngx_http_kv_router_sync_divided(ngx_http_kv_router_sync_t *s);
 
 
-typedef struct {
-    uint32_t                        bound;
-    const char                     *more;
-    char                            id[KVR_WORKER_ID_MAX + 1];
-} ngx_http_kv_router_sync_bound_t;
-
-
-static void ngx_http_kv_router_sync_bounds(ngx_http_kv_router_sync_t *s);
-static void ngx_http_kv_router_sync_bound(ngx_http_kv_router_sync_t *s,
-    uint32_t bound, const char *of, const char *more);
-
-
-void
-ngx_http_kv_router_sync_met(ngx_http_kv_router_sync_t *s,
-    const kvr_peer_t *peer)
-{
-    uint32_t  i;
-
-    for (i = 0; i < s->npeers; i++) {
-        if (s->peers[i].router == peer->router) {
-            return;
-        }
-    }
-
-    if (s->npeers == 0 && !s->zone->conf.sync.bounds_own) {
-        s->divided = ngx_current_msec + NGX_HTTP_KV_ROUTER_SYNC_DIVIDED;
-    }
-
-    if (s->npeers < KVR_PEERS_MAX) {
-        s->peers[s->npeers++] = *peer;
-    }
-
-    ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                            "peer \"%s\" of version %s is heard: %uD routers "
-                            "share the load", peer->name, peer->version,
-                            s->npeers + 1);
-}
-
-
-/* Looks for peers that were there, and are not any more. */
+/*
+ * A peer has no name until its first full message.  What a channel says makes
+ * a line for each peer and look at most, however much it says.
+ */
 
 void
 ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s)
 {
-    uint32_t    i, k, n;
-    kvr_peer_t  now[KVR_PEERS_MAX];
+    uint32_t           i, n;
+    kvr_peer_t         now[KVR_PEERS_MAX];
+    const kvr_peer_t  *peer, *was;
 
     n = kvr_peers_read(&s->zone->run.router.peers, now);
 
     for (i = 0; i < s->npeers; i++) {
+        peer = &s->peers[i];
 
-        for (k = 0; k < n && now[k].router != s->peers[i].router; k++) {
-            /* void */
+        if (peer->name[0]
+            && ngx_http_kv_router_sync_peer(now, n, peer->router) == NULL)
+        {
+            ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
+                                    peer->state == KVR_PEER_SILENT
+                                    ? "peer \"%s\" is silent, and counts no "
+                                      "more: %uD router%s the load"
+                                    : "peer \"%s\" has left: %uD router%s "
+                                      "the load", peer->name, n + 1,
+                                    n ? "s share" : " has");
         }
+    }
 
-        if (k < n) {
-            continue;
+    for (i = 0; i < n; i++) {
+        peer = &now[i];
+        was = ngx_http_kv_router_sync_peer(s->peers, s->npeers, peer->router);
+
+        if (peer->name[0] && (was == NULL || was->name[0] == '\0')) {
+            ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
+                                    "peer \"%s\" of version %s is heard: %uD "
+                                    "routers share the load", peer->name,
+                                    peer->version, n + 1);
         }
+    }
 
-        ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                                s->peers[i].state == KVR_PEER_SILENT
-                                ? "peer \"%s\" is silent, and counts no more: "
-                                  "%uD router%s the load"
-                                : "peer \"%s\" has left: %uD router%s the "
-                                  "load", s->peers[i].name, n + 1,
-                                n ? "s share" : " has");
+    if (s->npeers == 0 && n && !s->zone->conf.sync.bounds_own) {
+        s->divided = ngx_current_msec + NGX_HTTP_KV_ROUTER_SYNC_DIVIDED;
     }
 
     s->npeers = n;
@@ -92,74 +72,53 @@ ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s)
         && (ngx_msec_int_t) (ngx_current_msec - s->divided) >= 0)
     {
         s->divided = 0;
-        ngx_http_kv_router_sync_bounds(s);
+        ngx_http_kv_router_sync_divided(s);
     }
 }
 
 
-static void
-ngx_http_kv_router_sync_bounds(ngx_http_kv_router_sync_t *s)
+static const kvr_peer_t *
+ngx_http_kv_router_sync_peer(const kvr_peer_t *peers, uint32_t n,
+    uint64_t router)
 {
-    uint32_t                          i, k, n, flags, generation;
-    kvr_router_t                     *router;
-    kvr_worker_conf_t                 conf;
-    ngx_http_kv_router_sync_bound_t   bounds[NGX_HTTP_KV_ROUTER_SYNC_BOUNDS];
+    uint32_t  i;
+
+    for (i = 0; i < n && peers[i].router != router; i++) { /* void */ }
+
+    return i < n ? &peers[i] : NULL;
+}
+
+
+/* One bound is the example: the zone's, or that of the first worker. */
+
+static void
+ngx_http_kv_router_sync_divided(ngx_http_kv_router_sync_t *s)
+{
+    uint32_t            i, bound, flags, generation;
+    const char         *of;
+    kvr_router_t       *router;
+    kvr_worker_conf_t   conf;
 
     router = &s->zone->run.router;
-    n = 0;
+    bound = s->zone->conf.max_active;
+    of = "the zone";
 
-    if (s->zone->conf.max_active) {
-        ngx_http_kv_router_sync_bound(s, s->zone->conf.max_active, "the zone",
-                                      "");
-    }
-
-    for (i = 0; i < kvr_router_workers(router); i++) {
+    for (i = 0; bound == 0 && i < kvr_router_workers(router); i++) {
 
         if (kvr_router_read_worker(router, i, &conf, &flags, &generation)
-            != KVR_OK
-            || (flags & KVR_WORKER_DELETED) || conf.max_active == 0)
+            == KVR_OK
+            && !(flags & KVR_WORKER_DELETED))
         {
-            continue;
+            bound = conf.max_active;
+            of = conf.id;
         }
-
-        for (k = 0; k < n && bounds[k].bound != conf.max_active; k++) {
-            /* void */
-        }
-
-        if (k == NGX_HTTP_KV_ROUTER_SYNC_BOUNDS) {
-            continue;
-        }
-
-        if (k < n) {
-            bounds[k].more = " and others";
-            continue;
-        }
-
-        n++;
-        bounds[k].bound = conf.max_active;
-        bounds[k].more = "";
-        ngx_memcpy(bounds[k].id, conf.id, sizeof(conf.id));
     }
 
-    for (k = 0; k < n; k++) {
-        ngx_http_kv_router_sync_bound(s, bounds[k].bound, bounds[k].id,
-                                      bounds[k].more);
-    }
-}
-
-
-static void
-ngx_http_kv_router_sync_bound(ngx_http_kv_router_sync_t *s, uint32_t bound,
-    const char *of, const char *more)
-{
-    uint32_t  part;
-
-    part = kvr_peers_part(&s->zone->run.router.peers, bound);
-
-    if (part != bound) {
+    if (bound) {
         ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                                "max_active=%uD of %s%s is for %uD routers "
-                                "now, %uD here", bound, of, more,
-                                s->npeers + 1, part);
+                                "each max_active is for %uD routers now: "
+                                "max_active=%uD of %s is %uD here",
+                                s->npeers + 1, bound, of,
+                                kvr_peers_part(&router->peers, bound));
     }
 }

@@ -464,11 +464,7 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
     kvr_group_judge(g, p, now_us);
     kvr_group_flights(g, &m, now_us / 1000);
 
-    if (m.full && !p->named) {
-        p->named = true;
-        g->met = p->record;
-        heard->met = &g->met;
-    }
+    p->named |= m.full;
 
     return KVR_OK;
 }

@@ -91,9 +91,6 @@ typedef struct {
     uint64_t    again;                  /* ask this router for a full message;
                                            0: nobody */
     bool        full;                   /* a peer asks for ours */
-    const kvr_peer_t  *met;             /* a peer told its name for the first
-                                           time; valid until the next call;
-                                           NULL */
 } kvr_group_heard_t;
 
 /*

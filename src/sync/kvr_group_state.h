@@ -91,7 +91,6 @@ struct kvr_group_s {
     uint64_t              made_us;      /* the homes */
     bool                  changed;      /* shares or the fleet, since */
     uint8_t              *foreign;
-    kvr_peer_t            met;
 };
 
 
