@@ -43,7 +43,7 @@ ALONE = ('positional', 'groups', 'body', 'ingest', 'latency', 'polled', 'cold',
          'rivals', 'pauses', 'capacity', 'snapshot', 'prefix', 'turns',
          'flights', 'sync', 'render', 'reload', 'tokenize')  # no peer has them
 SCRIPTS = ('latency', 'polled', 'cold', 'rivals',       # of a whole nginx, of
-           'render', 'tokenize', 'snapshot', 'reload')  # LuaJIT, or Python
+           'render', 'tokenize', 'snapshot', 'sync', 'reload')  # LuaJIT, or Python
 FILES = {'tokenize': 'tokenizer'}   # Python has a module of the row's name
 OURS = 'ours'
 
@@ -332,7 +332,7 @@ def main():
 
     index = os.path.join(build, 'bench', 'index')
     once = [[index, r] for r in rows
-            if r not in ours and (r not in SCRIPTS or r == 'snapshot')]
+            if r not in ours and (r not in SCRIPTS or r in ('snapshot', 'sync'))]
 
     if ours:
         programs.append([index] + ours)
