@@ -287,11 +287,11 @@ static void
 sums(int64_t most)
 {
     uint32_t                 i;
-    const kvr_peer_row_t    *row;
+    const kvr_load_row_t    *row;
     const kvr_peers_zone_t  *z;
 
     z = router.peers.zone;
-    row = (const kvr_peer_row_t *) (router.peers.base + z->rows);
+    row = (const kvr_load_row_t *) (router.peers.base + z->rows);
 
     for (i = 0; i < z->max_holders; i++) {
         if (row[i].active < 0 || row[i].active > most

@@ -253,14 +253,13 @@ kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, kvr_sync_message_t *m,
 
         age = (uint64_t) told.age_ms + p->news.lag_us / 1000;
 
-        p->active += told.active - row->active;
+        p->active += told.active - row->load.active;
 
         row->clock_us = m->clock_us;
-        row->begun_ms = now_ms - kvr_min(now_ms, age);
-        row->active = told.active;
-        row->prefills = told.prefills;
-        row->prefill_tokens = told.prefill_tokens;
-        row->decode_blocks = told.decode_blocks;
+        row->load = (kvr_load_row_t) {
+            0, told.active, told.prefills, told.prefill_tokens,
+            told.decode_blocks, now_ms - kvr_min(now_ms, age), 0
+        };
 
         if (p->counts) {
             kvr_group_sum(g, h);
@@ -326,7 +325,7 @@ kvr_group_whole(kvr_group_t *g, kvr_group_peer_t *p)
         if (row->clock_us && row->clock_us < p->epoch_us
             && row->epoch != p->epoch)
         {
-            p->active -= row->active;
+            p->active -= row->load.active;
             memset(row, 0, sizeof(kvr_group_row_t));
 
             if (p->counts) {

@@ -52,7 +52,7 @@
  * with no flights.
  *
  * MEMORY.  At most 20 MiB of flights, of which what is used is touched; for
- * each peer 56 bytes for each holder of the zone, and 8 KiB.
+ * each peer 72 bytes for each holder of the zone, and 8 KiB.
  */
 
 

@@ -12,28 +12,15 @@
 void
 kvr_group_sum(kvr_group_t *g, const kvr_group_holder_t *h)
 {
-    uint32_t                i;
-    kvr_peer_row_t          sum;
-    const kvr_group_row_t  *row;
+    uint32_t        i;
+    kvr_load_row_t  sum;
 
-    memset(&sum, 0, sizeof(kvr_peer_row_t));
+    memset(&sum, 0, sizeof(kvr_load_row_t));
     sum.generation = h->generation;
 
     for (i = 0; i < g->npeers; i++) {
-
-        row = &g->peers[i]->rows[h->holder];
-
-        if (!g->peers[i]->counts) {
-            continue;
-        }
-
-        sum.active += row->active;
-        sum.prefills += row->prefills;
-        sum.prefill_tokens += row->prefill_tokens;
-        sum.decode_blocks += row->decode_blocks;
-
-        if (row->prefills) {
-            sum.begun_ms = kvr_max(sum.begun_ms, row->begun_ms);
+        if (g->peers[i]->counts) {
+            kvr_load_sum(&sum, &g->peers[i]->rows[h->holder].load);
         }
     }
 
@@ -86,7 +73,7 @@ kvr_group_moved(kvr_group_t *g, const kvr_group_holder_t *h)
 
     for (i = 0; i < g->npeers; i++) {
         p = g->peers[i];
-        p->active -= p->rows[h->holder].active;
+        p->active -= p->rows[h->holder].load.active;
         memset(&p->rows[h->holder], 0, sizeof(kvr_group_row_t));
     }
 

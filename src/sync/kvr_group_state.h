@@ -23,11 +23,7 @@
 typedef struct {
     uint64_t            clock_us;       /* of the peer */
     uint64_t            epoch;          /* the last to name it */
-    uint64_t            begun_ms;       /* by our clock */
-    int64_t             active;
-    int64_t             prefills;
-    int64_t             prefill_tokens;
-    int64_t             decode_blocks;
+    kvr_load_row_t      load;           /* by our clock */
 } kvr_group_row_t;
 
 typedef struct {

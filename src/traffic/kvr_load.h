@@ -64,6 +64,21 @@ typedef struct {
 } kvr_load_row_t;
 
 
+/* Adds a row to others.  A prefill runs since the latest of all beginnings. */
+static inline void
+kvr_load_sum(kvr_load_row_t *sum, const kvr_load_row_t *row)
+{
+    sum->active += row->active;
+    sum->prefills += row->prefills;
+    sum->prefill_tokens += row->prefill_tokens;
+    sum->decode_blocks += row->decode_blocks;
+
+    if (row->prefills > 0) {
+        sum->begun_ms = kvr_max(sum->begun_ms, row->begun_ms);
+    }
+}
+
+
 /* One request's reservation; the caller keeps it until the release. */
 typedef struct {
     uint32_t    holder;

@@ -9,16 +9,15 @@
 #define KVR_PEERS_ATTEMPTS  64
 
 #define kvr_peers_row(p, holder)                                              \
-    ((kvr_peer_row_t *) ((p)->base + (p)->zone->rows) + (holder))
+    ((kvr_load_row_t *) ((p)->base + (p)->zone->rows) + (holder))
 
 
 size_t
 kvr_peers_size(uint32_t max_holders)
 {
-    _Static_assert(sizeof(kvr_peer_row_t) == 64, "a cache line");
     _Static_assert(sizeof(kvr_peer_t) % 8 == 0, "whole words");
 
-    return max_holders * sizeof(kvr_peer_row_t) + kvr_lines(max_holders);
+    return max_holders * sizeof(kvr_load_row_t) + kvr_lines(max_holders);
 }
 
 
@@ -30,7 +29,7 @@ kvr_peers_format(kvr_peers_zone_t *z, char *base, uint64_t at,
     memset(base + at, 0, kvr_peers_size(max_holders));
 
     z->rows = at;
-    z->homes = at + max_holders * sizeof(kvr_peer_row_t);
+    z->homes = at + max_holders * sizeof(kvr_load_row_t);
     z->max_holders = max_holders;
     z->alone = 1;
     z->router = router;
@@ -137,7 +136,7 @@ kvr_peers_lease(kvr_peers_t *p, bool leaving, uint64_t now_ms, bool *taken)
     kvr_put64(&z->renewed_ms, now_ms);
     kvr_put64(&z->fresh_until_ms, 0);
     kvr_zero_words(kvr_peers_row(p, 0), (size_t) z->max_holders
-                                        * sizeof(kvr_peer_row_t) / 8);
+                                        * sizeof(kvr_load_row_t) / 8);
 
     return true;
 }
@@ -169,16 +168,16 @@ kvr_peers_end(uint32_t *seq, uint32_t odd)
 
 
 void
-kvr_peers_set_row(kvr_peers_t *p, uint32_t holder, const kvr_peer_row_t *row)
+kvr_peers_set_row(kvr_peers_t *p, uint32_t holder, const kvr_load_row_t *row)
 {
-    kvr_peer_row_t  *to;
+    kvr_load_row_t  *to;
 
     to = kvr_peers_row(p, holder);
 
     if (holder < p->zone->max_holders && kvr_peers_held(p)
-        && !kvr_same_words(to, row, sizeof(kvr_peer_row_t) / 8))
+        && !kvr_same_words(to, row, sizeof(kvr_load_row_t) / 8))
     {
-        kvr_copy_words(to, row, sizeof(kvr_peer_row_t) / 8);
+        kvr_copy_words(to, row, sizeof(kvr_load_row_t) / 8);
     }
 }
 
@@ -277,27 +276,21 @@ void
 kvr_peers_add(const kvr_peers_t *p, uint32_t holder, uint32_t generation,
     uint64_t now_ms, kvr_load_row_t *row)
 {
-    kvr_peer_row_t  of;
+    kvr_load_row_t  of;
 
     if (!kvr_peers_fresh(p, now_ms) || holder >= p->zone->max_holders) {
         return;
     }
 
     kvr_copy_words(&of, kvr_peers_row(p, holder),
-                   sizeof(kvr_peer_row_t) / 8);
+                   sizeof(kvr_load_row_t) / 8);
 
     if (of.generation != generation) {
         return;
     }
 
-    row->active += of.active;
-    row->prefills += of.prefills;
-    row->prefill_tokens += of.prefill_tokens;
-    row->decode_blocks += of.decode_blocks;
-
-    if (of.prefills > 0) {
-        row->begun_ms = kvr_max(row->begun_ms, kvr_min(of.begun_ms, now_ms));
-    }
+    of.begun_ms = kvr_min(of.begun_ms, now_ms);
+    kvr_load_sum(row, &of);
 }
 
 

@@ -68,20 +68,11 @@ typedef enum {
 } kvr_peer_state_t;
 
 
-typedef struct {
-    uint64_t    generation;
-    int64_t     active;
-    int64_t     prefills;
-    int64_t     prefill_tokens;
-    int64_t     decode_blocks;
-    uint64_t    begun_ms;               /* our clock; as in kvr_load_row_t */
-    uint64_t    pad[2];                 /* a cache line */
-} kvr_peer_row_t;
-
-
 /* In the zone. */
 typedef struct {
-    uint64_t    rows;                   /* offsets from the zone's base */
+    uint64_t    rows;                   /* of each holder, kvr_load_row_t, by
+                                           our clock; all offsets are from the
+                                           zone's base */
     uint64_t    homes;                  /* a byte of each holder, 1: foreign */
     uint32_t    max_holders;
     uint32_t    alone;                  /* 1: no other router has a share, so
@@ -163,7 +154,7 @@ void kvr_peers_release(kvr_peers_t *p, uint64_t now_ms);
 
 /* The sums of all fresh peers at a holder; numbers are never negative. */
 void kvr_peers_set_row(kvr_peers_t *p, uint32_t holder,
-    const kvr_peer_row_t *row);
+    const kvr_load_row_t *row);
 
 /* After the rows: they count until then; 0: no peer is fresh. */
 void kvr_peers_set_fresh(kvr_peers_t *p, uint64_t until_ms);

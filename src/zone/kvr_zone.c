@@ -296,7 +296,7 @@ kvr_zone_sound(const kvr_zone_t *z, size_t size)
            && z->peers.max_holders == z->load.max_holders
            && z->peers.rows == at.peers
            && z->peers.homes == at.peers + z->peers.max_holders
-                                           * sizeof(kvr_peer_row_t)
+                                           * sizeof(kvr_load_row_t)
            && z->flights.sets == at.flights
            && z->flights.nsets == (at.frequency - at.flights)
                                   / (KVR_FLIGHT_WAYS * sizeof(uint64_t))

@@ -309,7 +309,7 @@ seen(uint32_t *flights)
     char             id[8];
     int64_t          n;
     uint32_t         i, w, p;
-    kvr_peer_row_t  *row;
+    kvr_load_row_t  *row;
 
     *flights = 0;
 
@@ -320,7 +320,7 @@ seen(uint32_t *flights)
 
             /* fresh or not */
 
-            row = (kvr_peer_row_t *) (members[i].r.k.peers.base
+            row = (kvr_load_row_t *) (members[i].r.k.peers.base
                                       + members[i].r.k.peers.zone->rows)
                   + holder_of(&members[i].r, id);
             n += row->active + row->prefills + row->prefill_tokens

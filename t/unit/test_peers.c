@@ -61,10 +61,10 @@ takes(bool leaving)
 }
 
 
-static kvr_peer_row_t
+static kvr_load_row_t
 one(uint64_t generation, int64_t active)
 {
-    kvr_peer_row_t  row;
+    kvr_load_row_t  row;
 
     memset(&row, 0, sizeof(row));
     row.generation = generation;
@@ -135,7 +135,7 @@ static void
 test_lease(void)
 {
     pid_t           pid;
-    kvr_peer_row_t  row;
+    kvr_load_row_t  row;
 
     fresh();
     ok(takes(false), "a free lease is taken at once");
@@ -350,7 +350,7 @@ static void
 test_rows(void)
 {
     kvr_load_row_t  row;
-    kvr_peer_row_t  of;
+    kvr_load_row_t  of;
 
     fresh();
     (void) takes(false);

@@ -358,7 +358,7 @@ test_peers(void)
     bool               taken;
     kvr_router_t       other;
     kvr_load_row_t     row;
-    kvr_peer_row_t     told;
+    kvr_load_row_t     told;
     kvr_reservation_t  r;
 
     memset(&r, 0, sizeof(r));
