@@ -16,35 +16,23 @@
 
 /* ---- peers -------------------------------------------------------------- */
 
-static void
-kvr_group_drop(kvr_group_peer_t *p)
-{
-    free(p->rows);
-    free(p);
-}
-
-
 static kvr_group_peer_t *
 kvr_group_meet(kvr_group_t *g, const kvr_peer_t *record)
 {
     kvr_group_peer_t  *p;
 
-    p = g->npeers < KVR_PEERS_MAX ? calloc(1, sizeof(kvr_group_peer_t)) : NULL;
+    p = NULL;
 
-    if (p == NULL) {
-        return NULL;
+    if (g->npeers < KVR_PEERS_MAX) {
+        p = calloc(1, sizeof(kvr_group_peer_t)
+                      + g->max_holders * sizeof(kvr_group_row_t));
     }
 
-    p->record = *record;
-    p->rows = calloc(g->max_holders, sizeof(kvr_group_row_t));
-
-    if (p->rows == NULL) {
-        free(p);
-        return NULL;
+    if (p) {
+        p->record = *record;
+        g->peers[g->npeers++] = p;
+        g->changed = true;
     }
-
-    g->peers[g->npeers++] = p;
-    g->changed = true;
 
     return p;
 }
@@ -80,7 +68,7 @@ kvr_group_forget(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_us)
     g->changed = true;
 
     kvr_group_sums(g);
-    kvr_group_drop(p);
+    free(p);
 }
 
 
@@ -140,7 +128,7 @@ void
 kvr_group_destroy(kvr_group_t *g)
 {
     while (g->npeers) {
-        kvr_group_drop(g->peers[--g->npeers]);
+        free(g->peers[--g->npeers]);
     }
 
     kvr_adds_destroy(g->adds);

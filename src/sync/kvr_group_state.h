@@ -47,7 +47,6 @@ typedef struct {
     bool                  counts;
     bool                  leaving;
     bool                  named;
-    kvr_group_row_t      *rows;         /* by holder */
     uint32_t              nprocesses;
     kvr_group_process_t   processes[KVR_GROUP_PROCESSES];
 
@@ -59,6 +58,8 @@ typedef struct {
     uint64_t              have[16];     /* a bit of each part */
     uint64_t              whole_us;     /* epoch_us of the last that was whole:
                                            an older row is no news */
+
+    kvr_group_row_t       rows[];       /* by holder */
 } kvr_group_peer_t;
 
 struct kvr_group_s {
