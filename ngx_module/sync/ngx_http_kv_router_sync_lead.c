@@ -43,16 +43,19 @@ ngx_http_kv_router_lead_begin(ngx_http_kv_router_sync_t *s)
     conf.max_lag_ms = scf->max_lag;
     conf.predict_ms = s->zone->conf.predict;
 
-    s->teller = kvr_teller_create(k, s->name, KVR_VERSION);
-    s->group = s->teller ? kvr_group_create(k, &conf) : NULL;
+    s->group = kvr_group_create(k, &conf);
+    s->teller = s->group ? kvr_teller_create(s->group, s->name, KVR_VERSION)
+                         : NULL;
 
-    if (s->group == NULL) {
+    if (s->teller == NULL) {
         ngx_log_error(NGX_LOG_ALERT, s->log, 0,
                       "kv_router zone \"%V\": no memory to hear peers",
                       &s->zone->conf.name);
 
-        kvr_teller_destroy(s->teller);
-        s->teller = NULL;
+        if (s->group) {
+            kvr_group_destroy(s->group);
+            s->group = NULL;
+        }
 
         return NGX_ERROR;
     }
@@ -85,8 +88,8 @@ ngx_http_kv_router_lead_end(ngx_http_kv_router_sync_t *s)
 
     ngx_http_kv_router_redis_close(&s->subscriber);
 
-    kvr_group_destroy(s->group);
     kvr_teller_destroy(s->teller);
+    kvr_group_destroy(s->group);
 
     s->group = NULL;
     s->teller = NULL;

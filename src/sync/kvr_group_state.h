@@ -2,7 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The state of a group, for its own files: kvr_group.c hears and ticks,
- * kvr_group_fleet.c has what is of holders: sums, and homes.
+ * kvr_group_fleet.c has what is of holders: sums, and homes.  kvr_teller.c
+ * reads the fleet.
  */
 
 

@@ -4,6 +4,7 @@
 
 
 #include "kvr_teller.h"
+#include "kvr_group_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,45 +23,32 @@ typedef struct {
 
 
 struct kvr_teller_s {
-    kvr_router_t       *k;
-    kvr_teller_row_t   *rows;           /* of each holder */
-    uint32_t           *fleet;          /* the holders that are there */
-    uint32_t            nfleet;
-    uint32_t            version;        /* of the membership, as in fleet */
+    kvr_group_t        *group;          /* knows the fleet */
+    uint32_t            version;        /* of the fleet that was told */
     bool                again;
     uint64_t            full_us;        /* when the last full one was told */
     uint64_t            spoke_us;       /* when anything was */
     kvr_sync_message_t  header;
     kvr_sync_writer_t   writer;
+    kvr_teller_row_t    rows[];         /* of each holder */
 };
 
 
 kvr_teller_t *
-kvr_teller_create(kvr_router_t *k, const char *name, const char *version)
+kvr_teller_create(kvr_group_t *g, const char *name, const char *version)
 {
-    uint32_t       n;
     kvr_teller_t  *t;
 
-    n = kvr_router_max_holders(k);
+    t = calloc(1, sizeof(kvr_teller_t)
+                  + g->max_holders * sizeof(kvr_teller_row_t));
 
-    t = calloc(1, sizeof(kvr_teller_t));
-    if (t == NULL) {
-        return NULL;
+    if (t) {
+        t->group = g;
+
+        (void) snprintf(t->header.name, sizeof(t->header.name), "%s", name);
+        (void) snprintf(t->header.version, sizeof(t->header.version), "%s",
+                        version);
     }
-
-    t->k = k;
-    t->rows = calloc(n, sizeof(kvr_teller_row_t));
-    t->fleet = calloc(n, sizeof(uint32_t));
-
-    if (t->rows == NULL || t->fleet == NULL) {
-        kvr_teller_destroy(t);
-        return NULL;
-    }
-
-    (void) snprintf(t->header.name, sizeof(t->header.name), "%s", name);
-    (void) snprintf(t->header.version, sizeof(t->header.version), "%s",
-                    version);
-    t->version = kvr_router_version(k) - 1;
 
     return t;
 }
@@ -69,11 +57,7 @@ kvr_teller_create(kvr_router_t *k, const char *name, const char *version)
 void
 kvr_teller_destroy(kvr_teller_t *t)
 {
-    if (t) {
-        free(t->rows);
-        free(t->fleet);
-        free(t);
-    }
+    free(t);
 }
 
 
@@ -89,7 +73,7 @@ kvr_teller_uncached(const kvr_teller_t *t)
 {
     const kvr_peers_zone_t  *z;
 
-    z = t->k->peers.zone;
+    z = t->group->k->peers.zone;
 
     /* the second behind the newest is the oldest */
 
@@ -99,47 +83,26 @@ kvr_teller_uncached(const kvr_teller_t *t)
 
 
 /*
- * Reads which holders there are, and whose.  The rows of others are 0 from now
- * on: a full message says so.
+ * The row of a holder of the fleet; a new one, if it was another worker's: a
+ * full message says that the other's is 0.
  */
 
-static void
-kvr_teller_fleet(kvr_teller_t *t)
+static kvr_teller_row_t *
+kvr_teller_row(kvr_teller_t *t, uint32_t i)
 {
-    uint32_t            flags, generation, holder, steps, worker;
-    kvr_teller_row_t   *row;
-    kvr_worker_conf_t   conf;
+    kvr_teller_row_t          *row;
+    const kvr_group_holder_t  *h;
 
-    t->version = kvr_router_version(t->k);
-    t->nfleet = 0;
-    t->again = true;
+    h = &t->group->fleet[i];
+    row = &t->rows[h->holder];
 
-    for (worker = 0; worker < kvr_router_workers(t->k); worker++) {
-
-        if (kvr_router_read_worker(t->k, worker, &conf, &flags, &generation)
-            != KVR_OK)
-        {
-            continue;
-        }
-
-        holder = KVR_HOLDER_NONE;
-        steps = 0;
-
-        while (kvr_router_next_holder(t->k, worker, &holder, &steps)
-               && t->nfleet < kvr_router_max_holders(t->k))
-        {
-            row = &t->rows[holder];
-
-            if (row->row == 0 || row->generation != generation) {
-                memset(row, 0, sizeof(kvr_teller_row_t));
-                row->row = kvr_sync_row(conf.id, strlen(conf.id),
-                               kvr_router_holder_rank(t->k, holder));
-                row->generation = generation;
-            }
-
-            t->fleet[t->nfleet++] = holder;
-        }
+    if (row->row != h->row || row->generation != h->generation) {
+        memset(row, 0, sizeof(kvr_teller_row_t));
+        row->row = h->row;
+        row->generation = h->generation;
     }
+
+    return row;
 }
 
 
@@ -197,8 +160,8 @@ kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
 
     now_ms = now_us / 1000;
 
-    for (n = 0; at < t->nfleet; at++) {
-        row = &t->rows[t->fleet[at]];
+    for (n = 0; at < t->group->nfleet; at++) {
+        row = kvr_teller_row(t, at);
 
         if (!kvr_teller_due(row, full)) {
             continue;
@@ -232,16 +195,19 @@ kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
     bool                 full, loaded;
     uint32_t             at, due, i, next;
     uint64_t             since_ms;
+    kvr_group_t         *g;
     kvr_teller_row_t    *row;
     kvr_sync_message_t  *m;
 
+    g = t->group;
     m = &t->header;
 
-    kvr_teller_window(t->k->peers.zone, now_us / 1000000);
+    kvr_teller_window(g->k->peers.zone, now_us / 1000000);
 
-    if (t->version != kvr_router_version(t->k)) {
-        kvr_teller_fleet(t);
-    }
+    kvr_group_fleet(g, now_us);
+
+    t->again |= t->version != g->version;
+    t->version = g->version;
 
     since_ms = (now_us - t->full_us) / 1000;
     full = t->full_us == 0 || since_ms >= KVR_TELLER_FULL_MS
@@ -251,10 +217,11 @@ kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
         return;
     }
 
-    for (i = 0, due = 0, loaded = false; i < t->nfleet; i++) {
-        row = &t->rows[t->fleet[i]];
+    for (i = 0, due = 0, loaded = false; i < g->nfleet; i++) {
+        row = kvr_teller_row(t, i);
 
-        kvr_load_read(&t->k->load, t->fleet[i], row->generation, &row->now);
+        kvr_load_read(&g->k->load, g->fleet[i].holder, row->generation,
+                      &row->now);
 
         due += kvr_teller_due(row, full);
         loaded |= kvr_teller_loaded(&row->now);
@@ -266,7 +233,7 @@ kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
         return;
     }
 
-    m->router = t->k->peers.zone->router;
+    m->router = g->k->peers.zone->router;
     m->process = process;
     m->clock_us = now_us;
     m->full = full;
@@ -288,7 +255,7 @@ kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
         t->spoke_us = now_us;
 
         for (i = at; i < next; i++) {
-            row = &t->rows[t->fleet[i]];
+            row = kvr_teller_row(t, i);
             row->told = row->now;
         }
     }

@@ -13,8 +13,7 @@
 #define KVR_TELLER_H_INCLUDED
 
 
-#include "kvr_sync.h"
-#include "../zone/kvr_router.h"
+#include "kvr_group.h"
 
 
 #define KVR_TELLER_ROWS_MS    20        /* between two looks at the rows */
@@ -24,8 +23,11 @@
 
 typedef struct kvr_teller_s  kvr_teller_t;
 
-/* name: of this router, for people. NULL: out of memory. */
-kvr_teller_t *kvr_teller_create(kvr_router_t *k, const char *name,
+/*
+ * g: must outlive the teller, which tells the fleet that the group knows.
+ * name: of this router, for people.  NULL: out of memory.
+ */
+kvr_teller_t *kvr_teller_create(kvr_group_t *g, const char *name,
     const char *version);
 void kvr_teller_destroy(kvr_teller_t *t);
 

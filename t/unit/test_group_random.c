@@ -380,8 +380,7 @@ main(int argc, char **argv)
 
     for (i = 0; i < GROUP; i++) {
         open_router(&members[i].r, NWORKERS);
-        members[i].teller = kvr_teller_create(&members[i].r.k, "n",
-                                              KVR_VERSION);
+        members[i].teller = kvr_teller_create(members[i].r.g, "n", KVR_VERSION);
     }
 
     for (i = 0; i < rounds; i++) {

@@ -14,6 +14,7 @@
 #define MESSAGES  16
 
 
+static kvr_group_t         *group;
 static kvr_teller_t        *teller;
 static kvr_sync_message_t   sent[MESSAGES];
 static char                 bytes[MESSAGES][KVR_SYNC_MAX];
@@ -67,11 +68,13 @@ open_all(uint32_t ranks)
 {
     const kind_t  of = { "radix", { .block_size = 4, .max_workers = 1024,
                                     .shards = 1 } };
+    const kvr_group_conf_t  conf = { 3000, 50, 0 };
 
     zone_open(&of, 64 << 20);
     (void) router_put(&router, "w", "127.0.0.1:1", ranks, KVR_WORKER_API);
 
-    teller = kvr_teller_create(&router, "router-a", "0.1.0");
+    group = kvr_group_create(&router, &conf);
+    teller = kvr_teller_create(group, "router-a", "0.1.0");
     number = 0;
     now_us += 60000000;
     alone = false;
@@ -83,6 +86,7 @@ static void
 close_all(void)
 {
     kvr_teller_destroy(teller);
+    kvr_group_destroy(group);
     zone_close();
 }
 
@@ -336,7 +340,7 @@ test_window(void)
     is_u64(kvr_teller_uncached(teller), 290, "tokens of 29 to 30 seconds");
     is_u64(sent[0].uncached, 290, "are told");
 
-    next = kvr_teller_create(&router, "router-a", "0.1.0");
+    next = kvr_teller_create(group, "router-a", "0.1.0");
     is_u64(kvr_teller_uncached(next), 290,
            "the next process with the lease goes on");
     kvr_teller_destroy(next);
