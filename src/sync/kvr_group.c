@@ -75,10 +75,9 @@ kvr_group_forget(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_us)
 kvr_group_t *
 kvr_group_create(kvr_router_t *k, const kvr_group_conf_t *conf)
 {
-    uint32_t           i, n;
-    kvr_peer_t         known[KVR_PEERS_MAX];
-    kvr_group_t       *g;
-    kvr_group_peer_t  *p;
+    uint32_t      i, n;
+    kvr_peer_t    known[KVR_PEERS_MAX];
+    kvr_group_t  *g;
 
     g = calloc(1, sizeof(kvr_group_t));
 
@@ -110,11 +109,7 @@ kvr_group_create(kvr_router_t *k, const kvr_group_conf_t *conf)
     n = kvr_peers_read(&k->peers, known);
 
     for (i = 0; i < n; i++) {
-        p = kvr_group_meet(g, &known[i]);
-
-        if (p) {
-            p->named = true;
-        }
+        (void) kvr_group_meet(g, &known[i]);
     }
 
     n = kvr_load32(&k->peers.zone->own) % (KVR_PEERS_MAX + 1);
@@ -451,8 +446,6 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
     kvr_group_judge(g, p, now_us);
     kvr_group_flights(g, &m, now_us / 1000);
 
-    p->named |= m.full;
-
     return KVR_OK;
 }
 
@@ -461,7 +454,8 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
 
 /*
  * This router's share, each second: others hear of it as often.  It stays
- * until all peers that the process before left have told their tokens again.
+ * until all peers that the process before left have told their tokens again:
+ * those have a name, which else comes with the tokens.
  */
 
 static void
@@ -483,7 +477,7 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
         p = g->peers[i];
         all += p->uncached;
 
-        if (!leaving && p->named && p->parts == 0) {
+        if (!leaving && p->record.name[0] && p->parts == 0) {
             return;
         }
     }

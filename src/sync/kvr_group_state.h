@@ -47,7 +47,6 @@ typedef struct {
     int64_t               active;
     bool                  counts;
     bool                  leaving;
-    bool                  named;
     uint32_t              nprocesses;
     kvr_group_process_t   processes[KVR_GROUP_PROCESSES];
 
