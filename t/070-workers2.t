@@ -47,8 +47,27 @@ our $HttpConfig = <<'_EOC_';
 
     server {
         listen    127.0.0.1:$TEST_NGINX_ENGINE_PORT;
-        location  / { return 200 "w1\n"; }
+        location  / {
+            content_by_lua_block {
+                ngx.req.read_body()
+
+                -- held until the test says "go"
+                local hold, name = ngx.shared.hold, ngx.var.http_x_hold
+
+                if name then
+                    hold:set(name, "here")
+
+                    while hold:get(name) ~= "go" do
+                        ngx.sleep(0.01)
+                    end
+                end
+
+                ngx.say("w1")
+            }
+        }
     }
+
+    lua_shared_dict  hold 1m;
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {
@@ -286,23 +305,38 @@ routed: 200 w4 0
             for i = 5, 8 do
                 local body = '{"prompt":' .. client.tokens(i * 1000, i * 1000 + 63)
                              .. "}"
-                local first = ask("POST", "/flight/completions", body, nil, PORT)
-                local worker, why = first.headers["x-route"]:match("^(%S+) (.+)")
+                local first = client.send(table.concat {
+                    "POST /flight/completions HTTP/1.0\r\nHost: localhost\r\n",
+                    "X-Hold: ", i, "\r\nContent-Length: ", #body, "\r\n\r\n",
+                    body }, PORT)
+                local again, workers = {}, {}
 
-                ngx.say(why)
+                assert(client.wait(function()
+                    return ngx.shared.hold:get(tostring(i)) == "here"
+                end), "not at the engine")
 
-                local again = {}
-
-                client.wait(function()
+                -- while it is on its way, both processes say so
+                assert(client.wait(function()
                     local answer = ask("POST", "/flight/completions", body, nil,
                                        PORT)
+                    local route = answer.headers["x-route"]
+                    local worker = route:match("^(%S+) in flight")
 
-                    again[answer.headers["x-pid"]] = true
-                    assert(answer.headers["x-route"] == worker .. " in flight",
-                           answer.headers["x-route"])
+                    if worker then
+                        again[answer.headers["x-pid"]] = true
+                        workers[worker] = true
+                    end
 
                     return next(again, next(again))
-                end)
+                end), "not in flight for both")
+
+                ngx.shared.hold:set(tostring(i), "go")
+
+                local worker, why = client.receive(first).headers["x-route"]
+                                    :match("^(%S+) (.+)")
+
+                assert(workers[worker] and not next(workers, next(workers)))
+                ngx.say(why)
             end
 
             client.idle()
