@@ -17,7 +17,7 @@ kvr_peers_size(uint32_t max_holders)
 {
     _Static_assert(sizeof(kvr_peer_t) % 8 == 0, "whole words");
 
-    return max_holders * sizeof(kvr_load_row_t) + kvr_lines(max_holders);
+    return kvr_lines(max_holders * (sizeof(kvr_load_row_t) + 1));
 }
 
 

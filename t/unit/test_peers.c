@@ -477,6 +477,20 @@ test_parts(void)
 }
 
 
+static void
+test_size(void)
+{
+    bool      good;
+    uint32_t  n;
+
+    for (n = 1, good = true; n <= 200; n++) {
+        good = good && kvr_peers_size(n) % 64 == 0;
+    }
+
+    ok(good, "what lies behind the rows begins with a cache line");
+}
+
+
 int
 main(void)
 {
@@ -486,6 +500,7 @@ main(void)
         return 1;
     }
 
+    test_size();
     test_lease();
     test_leaving();
     test_stopped();
