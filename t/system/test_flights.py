@@ -44,6 +44,8 @@ POLICY = """{
 class Stage(broken.Stage):
     """All processes say who they are, and what w0 has in flight."""
 
+    timeout = "60s"             # w0 holds requests until all processes answered
+
     def _write_conf(self, engines, policy, url, log):
         super()._write_conf(engines, policy, url, log)
         path = self.directory / "nginx.conf"
