@@ -97,11 +97,12 @@ class Router(stage.Stage):
             sum(row[count] for row in worker["load"]) for count in COUNTS)
             for worker in (status or self.status())["workers"]}
 
-    def said(self, what, times=1):
-        """Waits until the log has that so often."""
+    def said(self, what, times=1, most=None):
+        """Waits until the log has that so often; up to `most`."""
         wait_until(f"{self.name} says {what}", lambda: len(re.findall(
             what, self.log())) >= times, PATIENCE)
-        assert len(re.findall(what, self.log())) == times, self.log()
+        found = len(re.findall(what, self.log()))
+        assert times <= found <= (most or times), self.log()
 
     def every(self):
         """All processes of nginx, the master too."""
