@@ -105,8 +105,9 @@ class Router(stage.Stage):
         assert times <= found <= (most or times), self.log()
 
     def every(self):
-        """All processes of nginx, the master too."""
-        return {self.master(), *self.children()}
+        """All processes of nginx.  The master is the first, so that who kills
+        them all gets no new ones."""
+        return [self.master(), *self.children()]
 
     def leader(self):
         """Waits for the process that hears the peers; returns its pid."""
