@@ -297,7 +297,7 @@ ngx_http_kv_router_redis_reconnect_handler(ngx_event_t *ev)
     c = ev->data;
     r = c->data;
 
-    if ((ngx_exiting && !r->beside) || ngx_terminate) {
+    if ((ngx_exiting || ngx_terminate) && r->exiting) {
         r->exiting(r);
         return;
     }
@@ -445,7 +445,7 @@ ngx_http_kv_router_redis_read_handler(ngx_event_t *rev)
     c = rev->data;
     r = c->data;
 
-    if (c->close) {
+    if (c->close && r->exiting) {
         r->exiting(r);
         return;
     }

@@ -89,5 +89,7 @@ ngx_http_kv_router_redis_lost(ngx_http_kv_router_redis_t *r)
 
     ngx_http_kv_router_count(r->zone->run.sh, REDIS_DISCONNECTS, !r->beside);
 
-    r->disconnected(r);
+    if (r->disconnected) {
+        r->disconnected(r);
+    }
 }

@@ -64,16 +64,16 @@ struct ngx_http_kv_router_redis_s {
                                                          logs */
     void                               *data;
     ngx_http_kv_router_redis_event_pt   connected;    /* may send now */
-    ngx_http_kv_router_redis_event_pt   disconnected; /* was connected */
-    ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown */
+    ngx_http_kv_router_redis_event_pt   disconnected; /* was connected; or
+                                                         NULL */
+    ngx_http_kv_router_redis_event_pt   exiting;      /* graceful shutdown;
+                                                         NULL: it stays */
     ngx_http_kv_router_redis_reply_pt   push;         /* a message of a
                                                          channel; gets data */
     ngx_http_kv_router_redis_t         *leader;       /* goes where this one
                                                          works; or NULL */
     ngx_uint_t                          beside;       /* 1: beside the events:
-                                                         it stays while the
-                                                         process exits
-                                                         gracefully, is not
+                                                         it is not idle, is not
                                                          counted, and leaves
                                                          it to them to say
                                                          that Redis is down */

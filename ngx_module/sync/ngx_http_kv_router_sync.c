@@ -13,12 +13,91 @@
 #define NGX_HTTP_KV_ROUTER_SYNC_MOVE  1000
 
 
-static void ngx_http_kv_router_sync_tick(ngx_event_t *ev);
-static void ngx_http_kv_router_sync_soon(ngx_event_t *ev);
-static void ngx_http_kv_router_sync_bye(ngx_http_kv_router_sync_t *s);
-static ngx_uint_t ngx_http_kv_router_sync_last(ngx_http_kv_router_sync_t *s);
-static void ngx_http_kv_router_sync_server(ngx_http_kv_router_sync_t *s);
-static void ngx_http_kv_router_sync_exiting(ngx_http_kv_router_redis_t *r);
+/* Of several URLs, all of the zone use that which the events come from. */
+
+static void
+ngx_http_kv_router_sync_server(ngx_http_kv_router_sync_t *s)
+{
+    ngx_uint_t                   server;
+    ngx_http_kv_router_redis_t  *r;
+
+    r = &s->publisher;
+    server = s->zone->run.sh->redis_server;
+
+    if (!r->ready || r->server == server
+        || server >= s->zone->conf.redis->servers.nelts
+        || ngx_current_msec - s->moved < NGX_HTTP_KV_ROUTER_SYNC_MOVE)
+    {
+        return;
+    }
+
+    s->moved = ngx_current_msec;
+
+    ngx_http_kv_router_redis_close(r);
+    r->server = server;
+    ngx_http_kv_router_redis_open(r);
+}
+
+
+static void
+ngx_http_kv_router_sync_tick(ngx_event_t *ev)
+{
+    bool                        leads, taken;
+    ngx_connection_t           *dummy;
+    ngx_http_kv_router_sync_t  *s;
+
+    dummy = ev->data;
+    s = dummy->data;
+
+    leads = kvr_peers_lease(&s->zone->run.router.peers, ngx_exiting,
+                            ngx_current_msec, &taken);
+
+    if (!leads || taken) {
+        ngx_http_kv_router_lead_end(s);
+    }
+
+    if (leads && (s->group || ngx_http_kv_router_lead_begin(s) == NGX_OK)) {
+        ngx_http_kv_router_lead_tick(s);
+    }
+
+    ngx_http_kv_router_sync_tell(s);
+    ngx_http_kv_router_sync_server(s);
+
+    ngx_add_timer(ev, KVR_TELLER_ROWS_MS);
+}
+
+
+static void
+ngx_http_kv_router_sync_soon(ngx_event_t *ev)
+{
+    ngx_connection_t  *dummy;
+
+    dummy = ev->data;
+
+    ngx_http_kv_router_sync_tell(dummy->data);
+}
+
+
+static void
+ngx_http_kv_router_sync_connected(ngx_http_kv_router_redis_t *r)
+{
+    ngx_str_t                  *name;
+    ngx_http_kv_router_sync_t  *s;
+
+    s = r->data;
+    name = &s->zone->conf.name;
+
+    /* databases of a server have the same channels */
+
+    (void) ngx_snprintf((u_char *) s->channel, sizeof(s->channel),
+                        "kv-sync:%*s:%i:%s%Z",
+                        ngx_min(name->len, NGX_HTTP_KV_ROUTER_SYNC_NAME),
+                        name->data, ngx_http_kv_router_redis_current(r)->db,
+                        s->hash);
+
+    ngx_http_kv_router_redis_works(r);
+    ngx_http_kv_router_redis_follow(&s->subscriber);
+}
 
 
 ngx_int_t
@@ -68,107 +147,12 @@ ngx_http_kv_router_sync_start(ngx_cycle_t *cycle,
 
     zone->run.sync = s;
 
-    ngx_http_kv_router_sync_open(s, ngx_http_kv_router_sync_exiting);
+    ngx_http_kv_router_sync_open(s, &s->publisher, "sync",
+                                 ngx_http_kv_router_sync_connected);
 
     ngx_add_timer(&s->tick, KVR_TELLER_ROWS_MS);
 
     return NGX_OK;
-}
-
-
-void
-ngx_http_kv_router_sync_stop(ngx_http_kv_router_zone_t *zone)
-{
-    ngx_http_kv_router_sync_t  *s;
-
-    s = zone->run.sync;
-
-    if (s == NULL) {
-        return;
-    }
-
-    ngx_http_kv_router_sync_tell(s);
-    ngx_http_kv_router_sync_bye(s);
-
-    zone->run.sync = NULL;
-
-    if (s->tick.timer_set) {
-        ngx_del_timer(&s->tick);
-    }
-
-    ngx_http_kv_router_lead_end(s);
-    kvr_peers_release(&zone->run.router.peers, ngx_current_msec);
-
-    ngx_http_kv_router_redis_close(&s->publisher);
-}
-
-
-static void
-ngx_http_kv_router_sync_exiting(ngx_http_kv_router_redis_t *r)
-{
-    ngx_http_kv_router_sync_stop(r->zone);
-}
-
-
-static void
-ngx_http_kv_router_sync_tick(ngx_event_t *ev)
-{
-    bool                        taken;
-    ngx_connection_t           *dummy;
-    ngx_http_kv_router_sync_t  *s;
-
-    dummy = ev->data;
-    s = dummy->data;
-
-    if (!kvr_peers_lease(&s->zone->run.router.peers, ngx_exiting,
-                         ngx_current_msec, &taken))
-    {
-        ngx_http_kv_router_lead_end(s);
-
-    } else {
-
-        if (taken) {
-            ngx_http_kv_router_lead_end(s);
-        }
-
-        if (s->group || ngx_http_kv_router_lead_begin(s) == NGX_OK) {
-            ngx_http_kv_router_lead_tick(s);
-        }
-    }
-
-    ngx_http_kv_router_sync_tell(s);
-    ngx_http_kv_router_sync_server(s);
-
-    if (s->zone->run.sync) {
-        ngx_add_timer(ev, KVR_TELLER_ROWS_MS);
-    }
-}
-
-
-/* ---- the last words ----------------------------------------------------- */
-
-static void
-ngx_http_kv_router_sync_bye(ngx_http_kv_router_sync_t *s)
-{
-    kvr_sync_message_t        m;
-    static kvr_sync_writer_t  w;
-
-    if (!s->publisher.ready) {
-        return;
-    }
-
-    if (ngx_http_kv_router_sync_last(s)) {
-        ngx_http_kv_router_sync_header(s, &m);
-        m.bye = true;
-
-        kvr_sync_begin(&w, &m);
-        (void) ngx_http_kv_router_sync_publish(s, w.bytes,
-                                               kvr_sync_finish(&w));
-    }
-
-    /* no event comes any more */
-
-    (void) ngx_http_kv_router_redis_flush(&s->publisher);
 }
 
 
@@ -197,38 +181,34 @@ ngx_http_kv_router_sync_last(ngx_http_kv_router_sync_t *s)
 }
 
 
-/* Of several URLs, all of the zone use that which the events come from. */
-
-static void
-ngx_http_kv_router_sync_server(ngx_http_kv_router_sync_t *s)
+void
+ngx_http_kv_router_sync_stop(ngx_http_kv_router_zone_t *zone)
 {
-    ngx_uint_t                   server;
-    ngx_http_kv_router_redis_t  *r;
+    ngx_http_kv_router_sync_t  *s;
 
-    r = &s->publisher;
-    server = s->zone->run.sh->redis_server;
+    s = zone->run.sync;
 
-    if (!r->ready || r->server == server
-        || server >= s->zone->conf.redis->servers.nelts
-        || ngx_current_msec - s->moved < NGX_HTTP_KV_ROUTER_SYNC_MOVE)
-    {
+    if (s == NULL) {
         return;
     }
 
-    s->moved = ngx_current_msec;
+    zone->run.sync = NULL;
 
-    ngx_http_kv_router_redis_close(r);
-    r->server = server;
-    ngx_http_kv_router_redis_open(r);
-}
+    ngx_http_kv_router_sync_tell(s);
 
+    if (ngx_http_kv_router_sync_last(s)) {
+        ngx_http_kv_router_sync_begin(s, true, 0);
+        (void) ngx_http_kv_router_sync_finish(s);
+    }
 
-static void
-ngx_http_kv_router_sync_soon(ngx_event_t *ev)
-{
-    ngx_connection_t  *dummy;
+    /* no event comes any more */
 
-    dummy = ev->data;
+    if (s->publisher.ready) {
+        (void) ngx_http_kv_router_redis_flush(&s->publisher);
+    }
 
-    ngx_http_kv_router_sync_tell(dummy->data);
+    ngx_http_kv_router_lead_end(s);
+    kvr_peers_release(&zone->run.router.peers, ngx_current_msec);
+
+    ngx_http_kv_router_redis_close(&s->publisher);
 }

@@ -38,6 +38,7 @@
 
 /* "kv-sync:ZONE:DB:HASH"; a longer name of a zone is cut */
 #define NGX_HTTP_KV_ROUTER_SYNC_CHANNEL  256
+#define NGX_HTTP_KV_ROUTER_SYNC_NAME     200
 
 
 typedef struct {
@@ -60,7 +61,6 @@ struct ngx_http_kv_router_sync_s {
     char                            hash[17];
     char                            name[KVR_PEERS_NAME_MAX + 1];
     char                            channel[NGX_HTTP_KV_ROUTER_SYNC_CHANNEL];
-    size_t                          channel_len;
 
     uint32_t                        process;   /* as messages have it */
     uint64_t                        number;    /* of the last message */
@@ -71,6 +71,8 @@ struct ngx_http_kv_router_sync_s {
     ngx_uint_t                      nends;
     ngx_http_kv_router_sync_add_t   adds[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
     uint32_t                        ends[NGX_HTTP_KV_ROUTER_SYNC_ENDS];
+
+    kvr_sync_writer_t               writer;
 
     kvr_group_t                    *group;     /* NULL: does not lead */
     kvr_teller_t                   *teller;    /* the same */
@@ -107,12 +109,8 @@ void ngx_http_kv_router_sync_end(ngx_http_kv_router_zone_t *zone, uint32_t id);
 
 /* of the room */
 
-/* Opens the publisher.  exiting: of all connections. */
+/* Sets what a connection of sync needs, and opens it. */
 void ngx_http_kv_router_sync_open(ngx_http_kv_router_sync_t *s,
-    ngx_http_kv_router_redis_event_pt exiting);
-
-/* Sets what a connection of sync needs. */
-void ngx_http_kv_router_sync_make(ngx_http_kv_router_sync_t *s,
     ngx_http_kv_router_redis_t *r, char *purpose,
     ngx_http_kv_router_redis_event_pt connected);
 
@@ -124,9 +122,13 @@ bool ngx_http_kv_router_sync_publish(void *sync, const char *bytes,
 void ngx_http_kv_router_sync_refused(ngx_http_kv_router_sync_t *s,
     char *command, ngx_uint_t *refused, const kvr_reply_t *reply);
 
-/* The beginning of a message, whose number counts once it was sent. */
-void ngx_http_kv_router_sync_header(ngx_http_kv_router_sync_t *s,
-    kvr_sync_message_t *m);
+/*
+ * A message of this process in s->writer: begin, then what kvr_sync_put_…()
+ * adds, then finish, which publishes it; false: it is empty, or can't be sent.
+ */
+void ngx_http_kv_router_sync_begin(ngx_http_kv_router_sync_t *s, bool bye,
+    uint64_t again);
+bool ngx_http_kv_router_sync_finish(ngx_http_kv_router_sync_t *s);
 
 /* Tells the adds and ends that wait; to be called by the tick. */
 void ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s);

@@ -16,10 +16,42 @@
 #define NGX_HTTP_KV_ROUTER_SYNC_KEY_MIN      16     /* bytes */
 
 
-static char *ngx_http_kv_router_sync_name(ngx_conf_t *cf, ngx_str_t *value,
-    void *field);
-static char *ngx_http_kv_router_sync_key(ngx_conf_t *cf, ngx_str_t *value,
-    void *field);
+static char *
+ngx_http_kv_router_sync_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
+{
+    size_t  i;
+
+    static char  must[] = "it must be 1..63 printable ASCII characters";
+
+    for (i = 0; i < value->len; i++) {
+        if (value->data[i] < ' ' || value->data[i] > '~') {
+            return must;
+        }
+    }
+
+    if (value->len == 0 || value->len > KVR_PEERS_NAME_MAX) {
+        return must;
+    }
+
+    *(ngx_str_t *) field = *value;
+
+    return NGX_CONF_OK;
+}
+
+
+/* A reader of the channel can try short keys until one fits. */
+
+static char *
+ngx_http_kv_router_sync_key(ngx_conf_t *cf, ngx_str_t *value, void *field)
+{
+    if (value->len < NGX_HTTP_KV_ROUTER_SYNC_KEY_MIN) {
+        return "it must have 16 characters or more";
+    }
+
+    *(ngx_str_t *) field = *value;
+
+    return NGX_CONF_OK;
+}
 
 
 static const char *const  ngx_http_kv_router_sync_bounds[] = {
@@ -99,44 +131,6 @@ ngx_http_kv_router_sync(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             return NGX_CONF_ERROR;
         }
     }
-
-    return NGX_CONF_OK;
-}
-
-
-static char *
-ngx_http_kv_router_sync_name(ngx_conf_t *cf, ngx_str_t *value, void *field)
-{
-    size_t  i;
-
-    static char  must[] = "it must be 1..63 printable ASCII characters";
-
-    for (i = 0; i < value->len; i++) {
-        if (value->data[i] < ' ' || value->data[i] > '~') {
-            return must;
-        }
-    }
-
-    if (value->len == 0 || value->len > KVR_PEERS_NAME_MAX) {
-        return must;
-    }
-
-    *(ngx_str_t *) field = *value;
-
-    return NGX_CONF_OK;
-}
-
-
-/* A reader of the channel can try short keys until one fits. */
-
-static char *
-ngx_http_kv_router_sync_key(ngx_conf_t *cf, ngx_str_t *value, void *field)
-{
-    if (value->len < NGX_HTTP_KV_ROUTER_SYNC_KEY_MIN) {
-        return "it must have 16 characters or more";
-    }
-
-    *(ngx_str_t *) field = *value;
 
     return NGX_CONF_OK;
 }

@@ -13,10 +13,116 @@
 #define NGX_HTTP_KV_ROUTER_SYNC_SOON  2    /* ms */
 
 
-static ngx_http_kv_router_sync_t *ngx_http_kv_router_sync_heard(
-    ngx_http_kv_router_zone_t *zone);
-static void ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s,
-    kvr_sync_writer_t *w, uint64_t *rows);
+/*
+ * Writes the load of the adds' holders, each once, and sets the row of each
+ * add; 0: its worker is gone.
+ */
+
+static void
+ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s, uint64_t *rows)
+{
+    uint32_t             flags, generation, worker;
+    ngx_uint_t           i, k;
+    kvr_router_t        *router;
+    kvr_flight_t        *f;
+    kvr_load_row_t       load;
+    kvr_sync_row_t       row;
+    kvr_worker_conf_t    conf;
+
+    router = &s->zone->run.router;
+
+    for (i = 0; i < s->nadds; i++) {
+
+        f = &s->adds[i].flight;
+        rows[i] = 0;
+
+        for (k = 0; k < i && (s->adds[k].flight.holder != f->holder
+                              || s->adds[k].flight.generation
+                                 != f->generation);
+             k++) { /* void */ }
+
+        if (k < i) {
+            rows[i] = rows[k];
+            continue;
+        }
+
+        worker = kvr_router_holder_worker(router, f->holder);
+
+        if (worker >= kvr_router_max_workers(router)
+            || kvr_router_read_worker(router, worker, &conf, &flags,
+                                      &generation)
+               != KVR_OK
+            || generation != f->generation)
+        {
+            continue;
+        }
+
+        rows[i] = kvr_sync_row(conf.id, ngx_strlen(conf.id),
+                               kvr_router_holder_rank(router, f->holder));
+
+        kvr_load_read(&router->load, f->holder, f->generation, &load);
+
+        row = (kvr_sync_row_t) {
+            rows[i], load.active, load.prefills, load.prefill_tokens,
+            load.prefills ? ngx_current_msec - load.begun_ms : 0,
+            load.decode_blocks
+        };
+
+        (void) kvr_sync_put_row(&s->writer, &row);
+    }
+}
+
+
+void
+ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s)
+{
+    uint64_t        rows[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
+    ngx_uint_t      i;
+    kvr_sync_add_t  add;
+
+    if (s->nadds == 0 && s->nends == 0) {
+        return;
+    }
+
+    /* the clock is older than the rows, which are older than the adds */
+
+    ngx_http_kv_router_sync_begin(s, false, 0);
+    ngx_http_kv_router_sync_rows(s, rows);
+
+    for (i = 0; i < s->nadds; i++) {
+        add.id = s->adds[i].id;
+        add.row = rows[i];
+        add.n = s->adds[i].flight.n;
+        ngx_memcpy(add.chains, s->adds[i].flight.chains,
+                   add.n * sizeof(uint64_t));
+
+        if (add.row) {
+            (void) kvr_sync_put_add(&s->writer, &add);
+        }
+    }
+
+    for (i = 0; i < s->nends; i++) {
+        (void) kvr_sync_put_end(&s->writer, s->ends[i]);
+    }
+
+    if (!ngx_http_kv_router_sync_finish(s)) {
+        ngx_http_kv_router_count(s->zone->run.sh, SYNC_DROPPED, s->nadds);
+    }
+
+    s->nadds = 0;
+    s->nends = 0;
+    s->told = ngx_current_msec;
+}
+
+
+/* NULL: there is nobody to tell. */
+
+static ngx_http_kv_router_sync_t *
+ngx_http_kv_router_sync_heard(ngx_http_kv_router_zone_t *zone)
+{
+    return kvr_load32(&zone->run.router.peers.zone->npeers) ? zone->run.sync
+                                                            : NULL;
+}
 
 
 void
@@ -69,128 +175,4 @@ ngx_http_kv_router_sync_end(ngx_http_kv_router_zone_t *zone, uint32_t id)
     }
 
     s->ends[s->nends++] = id;
-}
-
-
-/* NULL: there is nobody to tell. */
-
-static ngx_http_kv_router_sync_t *
-ngx_http_kv_router_sync_heard(ngx_http_kv_router_zone_t *zone)
-{
-    return kvr_load32(&zone->run.router.peers.zone->npeers) ? zone->run.sync
-                                                            : NULL;
-}
-
-
-void
-ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s)
-{
-    size_t                    len;
-    uint64_t                  rows[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
-    ngx_uint_t                i;
-    kvr_sync_add_t            add;
-    kvr_sync_message_t        m;
-    static kvr_sync_writer_t  w;
-
-    if (s->nadds == 0 && s->nends == 0) {
-        return;
-    }
-
-    /* the clock is older than the rows, which are older than the adds */
-
-    ngx_http_kv_router_sync_header(s, &m);
-    kvr_sync_begin(&w, &m);
-
-    ngx_http_kv_router_sync_rows(s, &w, rows);
-
-    for (i = 0; i < s->nadds; i++) {
-        add.id = s->adds[i].id;
-        add.row = rows[i];
-        add.n = s->adds[i].flight.n;
-        ngx_memcpy(add.chains, s->adds[i].flight.chains,
-                   add.n * sizeof(uint64_t));
-
-        if (add.row) {
-            (void) kvr_sync_put_add(&w, &add);
-        }
-    }
-
-    for (i = 0; i < s->nends; i++) {
-        (void) kvr_sync_put_end(&w, s->ends[i]);
-    }
-
-    len = kvr_sync_finish(&w);
-
-    if (len && ngx_http_kv_router_sync_publish(s, w.bytes, len)) {
-        s->number = m.number;
-
-    } else {
-        ngx_http_kv_router_count(s->zone->run.sh, SYNC_DROPPED, s->nadds);
-    }
-
-    s->nadds = 0;
-    s->nends = 0;
-    s->told = ngx_current_msec;
-}
-
-
-/*
- * Writes the load of the adds' holders, each once, and sets the row of each
- * add; 0: its worker is gone.
- */
-
-static void
-ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s,
-    kvr_sync_writer_t *w, uint64_t *rows)
-{
-    uint32_t             flags, generation, worker;
-    ngx_uint_t           i, k;
-    kvr_router_t        *router;
-    kvr_flight_t        *f;
-    kvr_load_row_t       load;
-    kvr_sync_row_t       row;
-    kvr_worker_conf_t    conf;
-
-    router = &s->zone->run.router;
-
-    for (i = 0; i < s->nadds; i++) {
-
-        f = &s->adds[i].flight;
-        rows[i] = 0;
-
-        for (k = 0; k < i && (s->adds[k].flight.holder != f->holder
-                              || s->adds[k].flight.generation
-                                 != f->generation);
-             k++) { /* void */ }
-
-        if (k < i) {
-            rows[i] = rows[k];
-            continue;
-        }
-
-        worker = kvr_router_holder_worker(router, f->holder);
-
-        if (worker >= kvr_router_max_workers(router)
-            || kvr_router_read_worker(router, worker, &conf, &flags,
-                                      &generation)
-               != KVR_OK
-            || generation != f->generation)
-        {
-            continue;
-        }
-
-        rows[i] = kvr_sync_row(conf.id, ngx_strlen(conf.id),
-                               kvr_router_holder_rank(router, f->holder));
-
-        kvr_load_read(&router->load, f->holder, f->generation, &load);
-
-        row.row = rows[i];
-        row.active = load.active;
-        row.prefills = load.prefills;
-        row.prefill_tokens = load.prefill_tokens;
-        row.age_ms = load.prefills ? ngx_current_msec - load.begun_ms : 0;
-        row.decode_blocks = load.decode_blocks;
-
-        (void) kvr_sync_put_row(w, &row);
-    }
 }

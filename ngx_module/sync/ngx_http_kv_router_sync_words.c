@@ -14,9 +14,51 @@
 #define NGX_HTTP_KV_ROUTER_SYNC_DIVIDED  2500
 
 
-static const kvr_peer_t *ngx_http_kv_router_sync_peer(const kvr_peer_t *peers,
-    uint32_t n, uint64_t router);
-static void ngx_http_kv_router_sync_divided(ngx_http_kv_router_sync_t *s);
+static const kvr_peer_t *
+ngx_http_kv_router_sync_peer(const kvr_peer_t *peers, uint32_t n,
+    uint64_t router)
+{
+    uint32_t  i;
+
+    for (i = 0; i < n && peers[i].router != router; i++) { /* void */ }
+
+    return i < n ? &peers[i] : NULL;
+}
+
+
+/* One bound is the example: the zone's, or that of the first worker. */
+
+static void
+ngx_http_kv_router_sync_divided(ngx_http_kv_router_sync_t *s)
+{
+    uint32_t            i, bound, flags, generation;
+    const char         *of;
+    kvr_router_t       *router;
+    kvr_worker_conf_t   conf;
+
+    router = &s->zone->run.router;
+    bound = s->zone->conf.max_active;
+    of = "the zone";
+
+    for (i = 0; bound == 0 && i < kvr_router_workers(router); i++) {
+
+        if (kvr_router_read_worker(router, i, &conf, &flags, &generation)
+            == KVR_OK
+            && !(flags & KVR_WORKER_DELETED))
+        {
+            bound = conf.max_active;
+            of = conf.id;
+        }
+    }
+
+    if (bound) {
+        ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
+                                "each max_active is for %uD routers now: "
+                                "max_active=%uD of %s is %uD here",
+                                s->npeers + 1, bound, of,
+                                kvr_peers_part(&router->peers, bound));
+    }
+}
 
 
 /*
@@ -73,52 +115,5 @@ ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s)
     {
         s->divided = 0;
         ngx_http_kv_router_sync_divided(s);
-    }
-}
-
-
-static const kvr_peer_t *
-ngx_http_kv_router_sync_peer(const kvr_peer_t *peers, uint32_t n,
-    uint64_t router)
-{
-    uint32_t  i;
-
-    for (i = 0; i < n && peers[i].router != router; i++) { /* void */ }
-
-    return i < n ? &peers[i] : NULL;
-}
-
-
-/* One bound is the example: the zone's, or that of the first worker. */
-
-static void
-ngx_http_kv_router_sync_divided(ngx_http_kv_router_sync_t *s)
-{
-    uint32_t            i, bound, flags, generation;
-    const char         *of;
-    kvr_router_t       *router;
-    kvr_worker_conf_t   conf;
-
-    router = &s->zone->run.router;
-    bound = s->zone->conf.max_active;
-    of = "the zone";
-
-    for (i = 0; bound == 0 && i < kvr_router_workers(router); i++) {
-
-        if (kvr_router_read_worker(router, i, &conf, &flags, &generation)
-            == KVR_OK
-            && !(flags & KVR_WORKER_DELETED))
-        {
-            bound = conf.max_active;
-            of = conf.id;
-        }
-    }
-
-    if (bound) {
-        ngx_http_kv_router_warn(s->zone, NGX_LOG_NOTICE, s->log,
-                                "each max_active is for %uD routers now: "
-                                "max_active=%uD of %s is %uD here",
-                                s->npeers + 1, bound, of,
-                                kvr_peers_part(&router->peers, bound));
     }
 }
