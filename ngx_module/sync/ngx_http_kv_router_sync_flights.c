@@ -26,7 +26,6 @@ ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s, uint64_t *rows)
     kvr_router_t        *router;
     kvr_flight_t        *f;
     kvr_load_row_t       load;
-    kvr_sync_row_t       row;
     kvr_worker_conf_t    conf;
 
     router = &s->zone->run.router;
@@ -62,13 +61,7 @@ ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s, uint64_t *rows)
 
         kvr_load_read(&router->load, f->holder, f->generation, &load);
 
-        row = (kvr_sync_row_t) {
-            rows[i], load.active, load.prefills, load.prefill_tokens,
-            load.prefills ? ngx_current_msec - load.begun_ms : 0,
-            load.decode_blocks
-        };
-
-        (void) kvr_sync_put_row(&s->writer, &row);
+        (void) kvr_sync_put_load(&s->writer, rows[i], &load, ngx_current_msec);
     }
 }
 

@@ -477,6 +477,26 @@ kvr_sync_put_row(kvr_sync_writer_t *w, const kvr_sync_row_t *row)
 }
 
 
+/* Another process may have begun the prefill behind now_ms. */
+
+bool
+kvr_sync_put_load(kvr_sync_writer_t *w, uint64_t row,
+    const kvr_load_row_t *load, uint64_t now_ms)
+{
+    uint64_t        begun;
+    kvr_sync_row_t  told;
+
+    begun = load->begun_ms ? load->begun_ms : now_ms;
+
+    told = (kvr_sync_row_t) {
+        row, load->active, load->prefills, load->prefill_tokens,
+        (int64_t) (now_ms - kvr_min(now_ms, begun)), load->decode_blocks
+    };
+
+    return kvr_sync_put_row(w, &told);
+}
+
+
 bool
 kvr_sync_put_add(kvr_sync_writer_t *w, const kvr_sync_add_t *add)
 {

@@ -123,6 +123,11 @@ typedef struct {
 
 void kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header);
 bool kvr_sync_put_row(kvr_sync_writer_t *w, const kvr_sync_row_t *row);
+
+/* The same of a holder's load, which was read at now_ms. */
+bool kvr_sync_put_load(kvr_sync_writer_t *w, uint64_t row,
+    const kvr_load_row_t *load, uint64_t now_ms);
+
 bool kvr_sync_put_add(kvr_sync_writer_t *w, const kvr_sync_add_t *add);
 bool kvr_sync_put_end(kvr_sync_writer_t *w, uint32_t id);
 size_t kvr_sync_finish(kvr_sync_writer_t *w);

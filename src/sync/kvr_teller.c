@@ -152,13 +152,9 @@ static uint32_t
 kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
 {
     uint32_t           n;
-    uint64_t           begun, now_ms;
-    kvr_sync_row_t     told;
     kvr_teller_row_t  *row;
 
     kvr_sync_begin(&t->writer, &t->header);
-
-    now_ms = now_us / 1000;
 
     for (n = 0; at < t->group->nfleet; at++) {
         row = kvr_teller_row(t, at);
@@ -171,16 +167,8 @@ kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
             break;
         }
 
-        begun = row->now.begun_ms ? row->now.begun_ms : now_ms;
-
-        told = (kvr_sync_row_t) {
-            row->row, row->now.active, row->now.prefills,
-            row->now.prefill_tokens,
-            (int64_t) (now_ms - kvr_min(now_ms, begun)),
-            row->now.decode_blocks
-        };
-
-        (void) kvr_sync_put_row(&t->writer, &told);
+        (void) kvr_sync_put_load(&t->writer, row->row, &row->now,
+                                 now_us / 1000);
     }
 
     return at;

@@ -462,9 +462,43 @@ test_names(void)
 }
 
 
+static void
+test_load(void)
+{
+    int64_t             ages[3];
+    uint32_t            i;
+    kvr_sync_row_t      row;
+    kvr_sync_message_t  m;
+
+    const uint64_t  begun[3] = { 0, 700, 1001 };
+
+    m = header();
+    kvr_sync_begin(&writer, &m);
+
+    for (i = 0; i < 3; i++) {
+        (void) kvr_sync_put_load(&writer, 7, &(kvr_load_row_t) {
+                                     9, 1, 2, 3, 4, begun[i], 800 }, 1000);
+    }
+
+    ok(reread() == KVR_OK && got.left[KVR_SYNC_ROWS] == 3,
+       "loads are told as rows");
+
+    for (i = 0; i < 3 && kvr_sync_row_next(&got, &row); i++) {
+        ages[i] = row.age_ms;
+    }
+
+    ok(i == 3 && row.row == 7 && row.active == 1 && row.prefills == 2
+       && row.prefill_tokens == 3 && row.decode_blocks == 4,
+       "with all their numbers");
+    ok(i == 3 && ages[0] == 0 && ages[1] == 300 && ages[2] == 0,
+       "a prefill that another process began a moment ago has no age");
+}
+
+
 int
 main(void)
 {
+    test_load();
     test_round_trip();
     test_empty();
     test_sizes();
