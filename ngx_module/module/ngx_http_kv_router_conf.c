@@ -203,7 +203,6 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->conf.stale = NGX_HTTP_KV_ROUTER_SILENT;
     zone->conf.sync.on = 1;
     zone->conf.sync.timeout = NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT;
-    zone->conf.sync.max_lag = NGX_HTTP_KV_ROUTER_SYNC_MAX_LAG;
 
     if (ngx_http_kv_router_params(cf, 1, ngx_http_kv_router_zone_params, zone,
                                   NULL)

@@ -93,8 +93,6 @@
     X(SYNC_REFUSED, "sync", "refused", "sync_lost_total",                     \
       "why=\"refused\"", "What peers told and was not taken, or this nginx "  \
       "could not tell.")                                                      \
-    X(SYNC_MISSED, "sync", "missed", "sync_lost_total", "why=\"missed\"",     \
-      NULL)                                                                   \
     X(SYNC_DROPPED, "sync", "dropped", "sync_lost_total",                     \
       "why=\"dropped\"", NULL)
 

@@ -105,14 +105,12 @@ typedef struct {
     ngx_flag_t                      set;       /* the directive was there */
     ngx_str_t                       name;      /* of this router, terminated */
     ngx_msec_t                      timeout;   /* silence that ends a peer */
-    ngx_msec_t                      max_lag;   /* of a peer that counts */
     ngx_str_t                       key;       /* a secret; len 0: none */
     ngx_flag_t                      bounds_own; /* 1: max_active is this
                                                   router's own */
 } ngx_http_kv_router_sync_conf_t;
 
 #define NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT  3000
-#define NGX_HTTP_KV_ROUTER_SYNC_MAX_LAG  50
 
 /* Does the zone share its load with other routers? */
 #define ngx_http_kv_router_syncs(zone)                                        \

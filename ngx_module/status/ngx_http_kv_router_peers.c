@@ -12,7 +12,7 @@
 
 
 static const char  *ngx_http_kv_router_peer_states[] = {
-    "fresh", "late", "silent", "leaving"
+    "fresh", "silent", "leaving"
 };
 
 #define NGX_HTTP_KV_ROUTER_PEER_STATES                                        \

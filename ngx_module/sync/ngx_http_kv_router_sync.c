@@ -122,8 +122,9 @@ ngx_http_kv_router_sync_start(ngx_cycle_t *cycle,
     /* the start time tells a process from an earlier one of the same pid */
 
     self = kvr_router_self(&zone->run.router);
-    s->process = (uint32_t) kvr_owner_pid(self) * 0x9e3779b1u
-                 ^ (uint32_t) self;
+    s->message.router = zone->run.router.peers.zone->router;
+    s->message.process = (uint32_t) kvr_owner_pid(self) * 0x9e3779b1u
+                         ^ (uint32_t) self;
 
     if (kvr_sync_channel_hash(&zone->conf.params,
                               (char *) zone->conf.sync.key.data,
@@ -156,31 +157,6 @@ ngx_http_kv_router_sync_start(ngx_cycle_t *cycle,
 }
 
 
-/* Has no other process of the zone requests any more? */
-
-static ngx_uint_t
-ngx_http_kv_router_sync_last(ngx_http_kv_router_sync_t *s)
-{
-    uint32_t          i;
-    kvr_owner_t       owner;
-    kvr_load_zone_t  *z;
-
-    z = s->zone->run.router.load.zone;
-
-    for (i = 0; i < kvr_load32(&z->nprocs); i++) {
-        owner = kvr_load64(&z->procs[i].owner);
-
-        if (owner && owner != kvr_router_self(&s->zone->run.router)
-            && kvr_owner_alive(owner))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
 void
 ngx_http_kv_router_sync_stop(ngx_http_kv_router_zone_t *zone)
 {
@@ -195,11 +171,6 @@ ngx_http_kv_router_sync_stop(ngx_http_kv_router_zone_t *zone)
     zone->run.sync = NULL;
 
     ngx_http_kv_router_sync_tell(s);
-
-    if (ngx_http_kv_router_sync_last(s)) {
-        ngx_http_kv_router_sync_begin(s, true, 0);
-        (void) ngx_http_kv_router_sync_finish(s);
-    }
 
     /* no event comes any more */
 

@@ -6,7 +6,7 @@
  * here are the connections and the timers.
  *
  *     each process         adds, ends ──────────────► PUBLISH
- *     the one that leads   rows, full messages ─────► PUBLISH
+ *     the one that leads   rows, and its share ─────► PUBLISH
  *                          kvr_group ◄──────────────── SUBSCRIBE
  *
  * The process that leads has the lease of the zone's peers.  The connections
@@ -15,7 +15,7 @@
  *
  * EXIT.  A process that exits gracefully keeps its publisher to its last
  * request, and leads if no other process does: its router's load is told until
- * its last stream ends.  The last process of the zone says bye.
+ * its last stream ends.  Then it is silent, and its peers forget it.
  */
 
 
@@ -29,22 +29,9 @@
 #include <sync/kvr_teller.h>
 
 
-/*
- * Adds and ends that wait to be told are a message at most: 24 adds and the
- * rows of as many holders have 6.5 KB, 256 ends 1.3 KB.
- */
-#define NGX_HTTP_KV_ROUTER_SYNC_ADDS  24
-#define NGX_HTTP_KV_ROUTER_SYNC_ENDS  256
-
 /* "kv-sync:ZONE:DB:HASH"; a longer name of a zone is cut */
 #define NGX_HTTP_KV_ROUTER_SYNC_CHANNEL  256
 #define NGX_HTTP_KV_ROUTER_SYNC_NAME     200
-
-
-typedef struct {
-    uint32_t                        id;
-    kvr_flight_t                    flight;
-} ngx_http_kv_router_sync_add_t;
 
 
 struct ngx_http_kv_router_sync_s {
@@ -62,25 +49,18 @@ struct ngx_http_kv_router_sync_s {
     char                            name[KVR_PEERS_NAME_MAX + 1];
     char                            channel[NGX_HTTP_KV_ROUTER_SYNC_CHANNEL];
 
-    uint32_t                        process;   /* as messages have it */
-    uint64_t                        number;    /* of the last message */
     ngx_msec_t                      told;      /* when adds were, last */
     ngx_msec_t                      moved;     /* to another server, last */
 
-    ngx_uint_t                      nadds;
-    ngx_uint_t                      nends;
-    ngx_http_kv_router_sync_add_t   adds[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
-    uint32_t                        ends[NGX_HTTP_KV_ROUTER_SYNC_ENDS];
-
-    kvr_sync_writer_t               writer;
+    kvr_sync_message_t              message;   /* adds and ends that wait */
+    kvr_flight_t                    flights[KVR_SYNC_ADDS];     /* of adds */
+    char                            bytes[KVR_SYNC_MAX];
 
     kvr_group_t                    *group;     /* NULL: does not lead */
     kvr_teller_t                   *teller;    /* the same */
     kvr_group_counts_t              counted;   /* of the group, so far */
     ngx_msec_t                      looked;    /* at the peers, last */
     ngx_msec_t                      asked;     /* to subscribe, last */
-    ngx_msec_t                      divided;   /* when bounds are told; 0:
-                                                  they were, or need not be */
     uint32_t                        npeers;    /* the log knows of */
     kvr_peer_t                      peers[KVR_PEERS_MAX];
 
@@ -122,14 +102,6 @@ bool ngx_http_kv_router_sync_publish(void *sync, const char *bytes,
 void ngx_http_kv_router_sync_refused(ngx_http_kv_router_sync_t *s,
     char *command, ngx_uint_t *refused, const kvr_reply_t *reply);
 
-/*
- * A message of this process in s->writer: begin, then what kvr_sync_put_…()
- * adds, then finish, which publishes it; false: it is empty, or can't be sent.
- */
-void ngx_http_kv_router_sync_begin(ngx_http_kv_router_sync_t *s, bool bye,
-    uint64_t again);
-bool ngx_http_kv_router_sync_finish(ngx_http_kv_router_sync_t *s);
-
 /* Tells the adds and ends that wait; to be called by the tick. */
 void ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s);
 
@@ -138,7 +110,7 @@ ngx_int_t ngx_http_kv_router_lead_begin(ngx_http_kv_router_sync_t *s);
 void ngx_http_kv_router_lead_tick(ngx_http_kv_router_sync_t *s);
 void ngx_http_kv_router_lead_end(ngx_http_kv_router_sync_t *s);
 
-/* The words for the log: who came and went, and bounds that are divided. */
+/* The words for the log: who came and who went. */
 void ngx_http_kv_router_sync_look(ngx_http_kv_router_sync_t *s);
 
 

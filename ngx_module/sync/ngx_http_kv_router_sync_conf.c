@@ -3,7 +3,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * kv_router_sync NAME off
- * kv_router_sync NAME [name=NAME] [timeout=TIME] [max_lag=TIME] [key=SECRET]
+ * kv_router_sync NAME [name=NAME] [timeout=TIME] [key=SECRET]
  *     [bounds=shared|own]
  */
 
@@ -68,11 +68,8 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_sync_params[] = {
       at(name), 0, 0, ngx_http_kv_router_sync_name, 0 },
 
     { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(timeout), 2 * KVR_TELLER_FULL_MS, NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT_MAX,
+      at(timeout), 2 * KVR_TELLER_ABOUT_MS, NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT_MAX,
       NULL, 0 },
-
-    { ngx_string("max_lag"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(max_lag), 1, KVR_PEERS_FRESH_MS, NULL, 0 },
 
     { ngx_string("key"), NGX_HTTP_KV_ROUTER_SET,
       at(key), 0, 0, ngx_http_kv_router_sync_key, 0 },

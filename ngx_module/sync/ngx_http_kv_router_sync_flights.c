@@ -9,101 +9,93 @@
 
 #include "ngx_http_kv_router_sync.h"
 
+#include <core/kvr_clock.h>
+
 
 #define NGX_HTTP_KV_ROUTER_SYNC_SOON  2    /* ms */
 
 
 /*
- * Writes the load of the adds' holders, each once, and sets the row of each
- * add; 0: its worker is gone.
+ * The row of a flight's holder, with the load that it has now; 0: its worker
+ * is gone.
  */
 
-static void
-ngx_http_kv_router_sync_rows(ngx_http_kv_router_sync_t *s, uint64_t *rows)
+static uint64_t
+ngx_http_kv_router_sync_row(ngx_http_kv_router_sync_t *s,
+    const kvr_flight_t *f)
 {
-    uint32_t             flags, generation, worker;
-    ngx_uint_t           i, k;
+    uint64_t             row;
+    uint32_t             i, flags, generation, worker;
     kvr_router_t        *router;
-    kvr_flight_t        *f;
     kvr_load_row_t       load;
     kvr_worker_conf_t    conf;
+    kvr_sync_message_t  *m;
 
+    m = &s->message;
     router = &s->zone->run.router;
+    worker = kvr_router_holder_worker(router, f->holder);
 
-    for (i = 0; i < s->nadds; i++) {
-
-        f = &s->adds[i].flight;
-        rows[i] = 0;
-
-        for (k = 0; k < i && (s->adds[k].flight.holder != f->holder
-                              || s->adds[k].flight.generation
-                                 != f->generation);
-             k++) { /* void */ }
-
-        if (k < i) {
-            rows[i] = rows[k];
-            continue;
-        }
-
-        worker = kvr_router_holder_worker(router, f->holder);
-
-        if (worker >= kvr_router_max_workers(router)
-            || kvr_router_read_worker(router, worker, &conf, &flags,
-                                      &generation)
-               != KVR_OK
-            || generation != f->generation)
-        {
-            continue;
-        }
-
-        rows[i] = kvr_sync_row(conf.id, ngx_strlen(conf.id),
-                               kvr_router_holder_rank(router, f->holder));
-
-        kvr_load_read(&router->load, f->holder, f->generation, &load);
-
-        (void) kvr_sync_put_load(&s->writer, rows[i], &load, ngx_current_msec);
+    if (worker >= kvr_router_max_workers(router)
+        || kvr_router_read_worker(router, worker, &conf, &flags, &generation)
+           != KVR_OK
+        || generation != f->generation)
+    {
+        return 0;
     }
+
+    row = kvr_sync_row(conf.id, ngx_strlen(conf.id),
+                       kvr_router_holder_rank(router, f->holder));
+
+    for (i = 0; i < m->nrows && m->rows[i].row != row; i++) { /* void */ }
+
+    if (i == m->nrows) {
+        kvr_load_read(&router->load, f->holder, f->generation, &load);
+        m->rows[m->nrows++] = kvr_sync_load(row, &load, ngx_current_msec);
+    }
+
+    return row;
 }
 
 
 void
 ngx_http_kv_router_sync_tell(ngx_http_kv_router_sync_t *s)
 {
-    uint64_t        rows[NGX_HTTP_KV_ROUTER_SYNC_ADDS];
-    ngx_uint_t      i;
-    kvr_sync_add_t  add;
+    ngx_uint_t           i, k;
+    kvr_sync_add_t      *add;
+    kvr_sync_message_t  *m;
 
-    if (s->nadds == 0 && s->nends == 0) {
+    m = &s->message;
+
+    if (m->nadds == 0 && m->nends == 0) {
         return;
     }
 
     /* the clock is older than the rows, which are older than the adds */
 
-    ngx_http_kv_router_sync_begin(s, false, 0);
-    ngx_http_kv_router_sync_rows(s, rows);
+    m->clock_us = kvr_now_us();
+    m->nrows = 0;
 
-    for (i = 0; i < s->nadds; i++) {
-        add.id = s->adds[i].id;
-        add.row = rows[i];
-        add.n = s->adds[i].flight.n;
-        ngx_memcpy(add.chains, s->adds[i].flight.chains,
-                   add.n * sizeof(uint64_t));
+    for (i = 0, k = 0; i < m->nadds; i++) {
+        add = &m->adds[k];
+        add->id = m->adds[i].id;
+        add->row = ngx_http_kv_router_sync_row(s, &s->flights[i]);
+        add->n = s->flights[i].n;
+        ngx_memcpy(add->chains, s->flights[i].chains,
+                   add->n * sizeof(uint64_t));
 
-        if (add.row) {
-            (void) kvr_sync_put_add(&s->writer, &add);
-        }
+        k += add->row != 0;
     }
 
-    for (i = 0; i < s->nends; i++) {
-        (void) kvr_sync_put_end(&s->writer, s->ends[i]);
+    m->nadds = k;
+
+    if (!ngx_http_kv_router_sync_publish(s, s->bytes,
+                                         kvr_sync_write(m, s->bytes)))
+    {
+        ngx_http_kv_router_count(s->zone->run.sh, SYNC_DROPPED, m->nadds);
     }
 
-    if (!ngx_http_kv_router_sync_finish(s)) {
-        ngx_http_kv_router_count(s->zone->run.sh, SYNC_DROPPED, s->nadds);
-    }
-
-    s->nadds = 0;
-    s->nends = 0;
+    m->nadds = 0;
+    m->nends = 0;
     s->told = ngx_current_msec;
 }
 
@@ -122,8 +114,7 @@ void
 ngx_http_kv_router_sync_add(ngx_http_kv_router_zone_t *zone,
     const kvr_flight_t *flight, uint32_t id)
 {
-    ngx_http_kv_router_sync_t      *s;
-    ngx_http_kv_router_sync_add_t  *add;
+    ngx_http_kv_router_sync_t  *s;
 
     s = ngx_http_kv_router_sync_heard(zone);
 
@@ -131,13 +122,12 @@ ngx_http_kv_router_sync_add(ngx_http_kv_router_zone_t *zone,
         return;
     }
 
-    if (s->nadds == NGX_HTTP_KV_ROUTER_SYNC_ADDS) {
+    if (s->message.nadds == KVR_SYNC_ADDS) {
         ngx_http_kv_router_sync_tell(s);
     }
 
-    add = &s->adds[s->nadds++];
-    add->id = id;
-    add->flight = *flight;
+    s->flights[s->message.nadds] = *flight;
+    s->message.adds[s->message.nadds++].id = id;
 
     if (s->soon.posted || s->soon.timer_set) {
         return;
@@ -163,9 +153,9 @@ ngx_http_kv_router_sync_end(ngx_http_kv_router_zone_t *zone, uint32_t id)
         return;
     }
 
-    if (s->nends == NGX_HTTP_KV_ROUTER_SYNC_ENDS) {
+    if (s->message.nends == KVR_SYNC_ENDS) {
         ngx_http_kv_router_sync_tell(s);
     }
 
-    s->ends[s->nends++] = id;
+    s->message.ends[s->message.nends++] = id;
 }

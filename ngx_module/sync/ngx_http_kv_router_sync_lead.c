@@ -71,27 +71,14 @@ ngx_http_kv_router_lead_push(ngx_http_kv_router_redis_t *r, void *data,
 {
     ngx_http_kv_router_sync_t *s = data;
 
-    kvr_reply_t        body;
-    kvr_group_heard_t  heard;
-
-    ngx_memzero(&heard, sizeof(kvr_group_heard_t));
+    kvr_reply_t  body;
 
     if (push->len == 3) {
         body = kvr_reply_element(push, 2);
 
         if (body.type == KVR_REPLY_STRING) {
-            (void) kvr_group_hear(s->group, body.text, body.len, kvr_now_us(),
-                                  &heard);
+            (void) kvr_group_hear(s->group, body.text, body.len, kvr_now_us());
         }
-    }
-
-    if (heard.full) {
-        kvr_teller_again(s->teller);
-    }
-
-    if (heard.again) {
-        ngx_http_kv_router_sync_begin(s, false, heard.again);
-        (void) ngx_http_kv_router_sync_finish(s);
     }
 
     kvr_reply_release(push);
@@ -124,7 +111,6 @@ ngx_http_kv_router_lead_begin(ngx_http_kv_router_sync_t *s)
     k = &s->zone->run.router;
 
     conf.timeout_ms = s->zone->conf.sync.timeout;
-    conf.max_lag_ms = s->zone->conf.sync.max_lag;
     conf.predict_ms = s->zone->conf.predict;
 
     s->group = kvr_group_create(k, &conf);
@@ -177,8 +163,6 @@ ngx_http_kv_router_lead_count(ngx_http_kv_router_sync_t *s)
                              c.messages - s->counted.messages);
     ngx_http_kv_router_count(s->zone->run.sh, SYNC_REFUSED,
                              c.refused - s->counted.refused);
-    ngx_http_kv_router_count(s->zone->run.sh, SYNC_MISSED,
-                             c.missed - s->counted.missed);
 
     s->counted = c;
 }
@@ -191,9 +175,8 @@ ngx_http_kv_router_lead_tick(ngx_http_kv_router_sync_t *s)
 
     now = kvr_now_us();
 
-    kvr_teller_tell(s->teller, now, kvr_group_heard_any(s->group),
-                    kvr_group_share(s->group), ngx_exiting, s->process,
-                    &s->number, ngx_http_kv_router_sync_publish, s);
+    kvr_teller_tell(s->teller, now, ngx_exiting,
+                    ngx_http_kv_router_sync_publish, s);
 
     kvr_group_tick(s->group, kvr_teller_uncached(s->teller), ngx_exiting, now);
 

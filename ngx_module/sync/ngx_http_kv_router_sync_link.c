@@ -8,8 +8,6 @@
 
 #include "ngx_http_kv_router_sync.h"
 
-#include <core/kvr_clock.h>
-
 
 void
 ngx_http_kv_router_sync_open(ngx_http_kv_router_sync_t *s,
@@ -62,7 +60,7 @@ ngx_http_kv_router_sync_published(ngx_http_kv_router_redis_t *r, void *data,
 }
 
 
-/* A full message has more parts than wait in a connection at once. */
+/* The rows of a large fleet are more messages than wait in a connection. */
 
 bool
 ngx_http_kv_router_sync_publish(void *sync, const char *bytes, size_t len)
@@ -93,42 +91,4 @@ ngx_http_kv_router_sync_publish(void *sync, const char *bytes, size_t len)
     }
 
     return rc == NGX_OK;
-}
-
-
-void
-ngx_http_kv_router_sync_begin(ngx_http_kv_router_sync_t *s, bool bye,
-    uint64_t again)
-{
-    kvr_sync_message_t  m;
-
-    ngx_memzero(&m, sizeof(kvr_sync_message_t));
-
-    m.router = s->zone->run.router.peers.zone->router;
-    m.process = s->process;
-    m.number = s->number + 1;
-    m.clock_us = kvr_now_us();
-    m.bye = bye;
-    m.again = again;
-
-    kvr_sync_begin(&s->writer, &m);
-}
-
-
-bool
-ngx_http_kv_router_sync_finish(ngx_http_kv_router_sync_t *s)
-{
-    size_t  len;
-
-    len = kvr_sync_finish(&s->writer);
-
-    if (len == 0
-        || !ngx_http_kv_router_sync_publish(s, s->writer.bytes, len))
-    {
-        return false;
-    }
-
-    s->number++;
-
-    return true;
 }

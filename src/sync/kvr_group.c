@@ -11,7 +11,6 @@
 
 
 #define KVR_GROUP_DEAF_US  1500000      /* our own echo comes each second */
-#define KVR_GROUP_MET_US   1000000      /* messages may be missing so long */
 
 
 /* ---- peers -------------------------------------------------------------- */
@@ -95,10 +94,11 @@ kvr_group_create(kvr_router_t *k, const kvr_group_conf_t *conf)
     g->fleet = calloc(n, sizeof(kvr_group_holder_t));
     g->rows = calloc(n, sizeof(uint64_t));
     g->foreign = calloc(n, 1);
+    g->message = malloc(sizeof(kvr_sync_message_t));
     g->adds = kvr_adds_create(&k->flights, conf->predict_ms);
 
     if (g->fleet == NULL || g->rows == NULL || g->foreign == NULL
-        || g->adds == NULL)
+        || g->message == NULL || g->adds == NULL)
     {
         kvr_group_destroy(g);
         return NULL;
@@ -112,8 +112,7 @@ kvr_group_create(kvr_router_t *k, const kvr_group_conf_t *conf)
         (void) kvr_group_meet(g, &known[i]);
     }
 
-    n = kvr_load32(&k->peers.zone->own) % (KVR_PEERS_MAX + 1);
-    g->share = g->npeers ? kvr_load32(&k->peers.zone->shares[n]) : 0;
+    g->share = kvr_peers_share(&k->peers);
 
     return g;
 }
@@ -130,6 +129,7 @@ kvr_group_destroy(kvr_group_t *g)
     free(g->fleet);
     free(g->rows);
     free(g->foreign);
+    free(g->message);
     free(g);
 }
 
@@ -143,10 +143,9 @@ kvr_group_judge(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_us)
 {
     bool  counts;
 
-    p->record.state = kvr_news_state(&p->news, p->active > 0, p->leaving,
-                                     now_us);
-    counts = p->record.state == KVR_PEER_FRESH
-             || p->record.state == KVR_PEER_LEAVING;
+    counts = kvr_news_fresh(&p->news, p->active > 0, now_us);
+    p->record.state = !counts ? KVR_PEER_SILENT
+                      : p->leaving ? KVR_PEER_LEAVING : KVR_PEER_FRESH;
 
     if (counts != p->counts) {
         p->counts = counts;
@@ -168,80 +167,35 @@ kvr_group_alive(kvr_group_t *g, uint64_t now_us)
 }
 
 
-static kvr_news_order_t
-kvr_group_order(kvr_group_t *g, kvr_group_peer_t *p,
-    const kvr_sync_message_t *m, uint64_t now_us)
-{
-    uint32_t              i;
-    uint64_t              met_us;
-    kvr_news_order_t      order;
-    kvr_group_process_t  *process;
-
-    for (i = 0; i < p->nprocesses && p->processes[i].process != m->process;
-         i++)
-    {
-        /* void */
-    }
-
-    if (i == p->nprocesses) {
-        i = i < KVR_GROUP_PROCESSES ? i : 0;
-        p->nprocesses = i + 1;
-        memset(&p->processes[i], 0, sizeof(kvr_group_process_t));
-    }
-
-    process = &p->processes[i];
-    process->process = m->process;
-
-    met_us = kvr_max(p->record.since_ms * 1000, g->back_us);
-    order = kvr_news_order(&process->count, m->number, m->clock_us,
-                           now_us - met_us < KVR_GROUP_MET_US);
-
-    if (order != KVR_NEWS_OLD) {
-        process->count.number = m->number;
-        process->count.clock_us = m->clock_us;
-    }
-
-    return order;
-}
-
-
 /* Rows of workers that are not known are left out: they come again. */
 
 static void
-kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, kvr_sync_message_t *m,
-    uint64_t now_ms)
+kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_ms)
 {
+    uint32_t                   i;
     uint64_t                   age;
-    kvr_sync_row_t             told;
     kvr_group_row_t           *row;
+    const kvr_sync_row_t      *told;
     const kvr_group_holder_t  *h;
 
-    while (kvr_sync_row_next(m, &told)) {
+    for (i = 0; i < g->message->nrows; i++) {
 
-        h = kvr_group_holder(g, told.row);
+        told = &g->message->rows[i];
+        h = kvr_group_holder(g, told->row);
 
-        if (h == NULL) {
+        if (h == NULL || g->message->clock_us < p->rows[h->holder].clock_us) {
             continue;
         }
 
         row = &p->rows[h->holder];
+        age = (uint64_t) told->age_ms + p->news.lag_us / 1000;
 
-        if (m->full) {
-            row->epoch = m->epoch;
-        }
+        p->active += told->active - row->load.active;
 
-        if (m->clock_us < kvr_max(row->clock_us, p->whole_us)) {
-            continue;
-        }
-
-        age = (uint64_t) told.age_ms + p->news.lag_us / 1000;
-
-        p->active += told.active - row->load.active;
-
-        row->clock_us = m->clock_us;
+        row->clock_us = g->message->clock_us;
         row->load = (kvr_load_row_t) {
-            0, told.active, told.prefills, told.prefill_tokens,
-            told.decode_blocks, now_ms - kvr_min(now_ms, age), 0
+            0, told->active, told->prefills, told->prefill_tokens,
+            told->decode_blocks, now_ms - kvr_min(now_ms, age), 0
         };
 
         if (p->counts) {
@@ -251,149 +205,100 @@ kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, kvr_sync_message_t *m,
 }
 
 
-/* A part of a full message.  True: all are there with this one. */
-
-static bool
-kvr_group_full(kvr_group_t *g, kvr_group_peer_t *p,
+static void
+kvr_group_about(kvr_group_t *g, kvr_group_peer_t *p,
     const kvr_sync_message_t *m)
 {
-    uint32_t   share;
-    uint64_t  *have, bit;
+    uint32_t  share;
 
     memcpy(p->record.name, m->name, sizeof(m->name));
     memcpy(p->record.version, m->version, sizeof(m->version));
 
-    share = m->leaving ? 0 : kvr_min(m->share, KVR_PEERS_SHARES);
+    share = m->leaving ? 0 : m->share;
     g->changed |= share != p->record.share;
 
     p->record.share = share;
     p->uncached = m->uncached;
     p->leaving = m->leaving;
-
-    if (p->parts != m->parts || p->epoch != m->epoch) {
-        p->epoch = m->epoch;
-        p->epoch_us = m->clock_us;
-        p->parts = m->parts;
-        p->missing = m->parts;
-        memset(p->have, 0, sizeof(p->have));
-    }
-
-    have = &p->have[m->part / 64 % 16];
-    bit = UINT64_C(1) << m->part % 64;
-
-    if (*have & bit) {
-        return false;
-    }
-
-    *have |= bit;
-
-    return --p->missing == 0;
-}
-
-
-/* The rows that no part named are 0, but for those which are younger. */
-
-static void
-kvr_group_whole(kvr_group_t *g, kvr_group_peer_t *p)
-{
-    uint32_t          i;
-    kvr_group_row_t  *row;
-
-    p->whole_us = p->epoch_us;
-
-    for (i = 0; i < g->nfleet; i++) {
-
-        row = &p->rows[g->fleet[i].holder];
-
-        if (row->clock_us && row->clock_us < p->epoch_us
-            && row->epoch != p->epoch)
-        {
-            p->active -= row->load.active;
-            memset(row, 0, sizeof(kvr_group_row_t));
-
-            if (p->counts) {
-                kvr_group_sum(g, &g->fleet[i]);
-            }
-        }
-    }
+    p->told = true;
 }
 
 
 static void
-kvr_group_flights(kvr_group_t *g, kvr_sync_message_t *m, uint64_t now_ms)
+kvr_group_flights(kvr_group_t *g, const kvr_sync_message_t *m, uint64_t now_ms)
 {
-    uint32_t                   id;
+    uint32_t                   i;
     kvr_flight_t               flight;
-    kvr_sync_add_t             add;
+    const kvr_sync_add_t      *add;
     const kvr_group_holder_t  *h;
 
-    while (kvr_sync_add_next(m, &add)) {
+    for (i = 0; i < m->nadds; i++) {
 
-        h = kvr_group_holder(g, add.row);
+        add = &m->adds[i];
+        h = kvr_group_holder(g, add->row);
 
-        if (h == NULL || add.n == 0) {
+        if (h == NULL || add->n == 0) {
             continue;
         }
 
         flight.holder = h->holder;
         flight.generation = h->generation;
-        flight.n = add.n;
-        memcpy(flight.chains, add.chains, add.n * sizeof(uint64_t));
+        flight.n = add->n;
+        memcpy(flight.chains, add->chains, add->n * sizeof(uint64_t));
 
-        if (!kvr_adds_begin(g->adds, m->router, m->process, add.id, &flight,
+        if (!kvr_adds_begin(g->adds, m->router, m->process, add->id, &flight,
                             now_ms))
         {
             g->counts.refused++;
         }
     }
 
-    while (kvr_sync_end_next(m, &id)) {
-        kvr_adds_end(g->adds, m->router, m->process, id, now_ms);
+    for (i = 0; i < m->nends; i++) {
+        kvr_adds_end(g->adds, m->router, m->process, m->ends[i], now_ms);
+    }
+}
+
+
+/* Half of the least time that our own messages need to come back. */
+
+static void
+kvr_group_echo(kvr_group_t *g, uint64_t clock_us, uint64_t now_us)
+{
+    int64_t  echo;
+
+    if (clock_us <= now_us) {
+        echo = (int64_t) (now_us - clock_us);
+        g->way_us = (uint64_t) kvr_news_least(&g->echo, echo, now_us) / 2;
     }
 }
 
 
 kvr_rc_t
-kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
-    uint64_t now_us, kvr_group_heard_t *heard)
+kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len, uint64_t now_us)
 {
-    bool                 whole;
-    int64_t              echo;
     kvr_peer_t           record;
     kvr_group_peer_t    *p;
-    kvr_news_order_t     order;
-    kvr_sync_message_t   m;
+    kvr_sync_message_t  *m;
 
-    memset(heard, 0, sizeof(kvr_group_heard_t));
+    m = g->message;
 
-    if (kvr_sync_read(bytes, len, &m) != KVR_OK) {
+    if (kvr_sync_read(bytes, len, m) != KVR_OK) {
         g->counts.refused++;
         return KVR_INVALID;
     }
 
     kvr_group_alive(g, now_us);
 
-    if (m.router == g->own) {
-
-        if (m.clock_us <= now_us) {
-            echo = (int64_t) (now_us - m.clock_us);
-            echo = kvr_news_least(&g->echo, echo, now_us);
-            g->way_us = (uint64_t) echo / 2;
-        }
-
+    if (m->router == g->own) {
+        kvr_group_echo(g, m->clock_us, now_us);
         return KVR_OK;
     }
 
-    p = kvr_group_peer(g, m.router);
+    p = kvr_group_peer(g, m->router);
 
     if (p == NULL) {
-
-        if (m.bye) {
-            return KVR_OK;
-        }
-
         memset(&record, 0, sizeof(kvr_peer_t));
-        record.router = m.router;
+        record.router = m->router;
         record.since_ms = now_us / 1000;
         p = kvr_group_meet(g, &record);
 
@@ -403,48 +308,26 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len,
         }
     }
 
-    if (!kvr_news_near(&p->news, m.clock_us,
+    if (!kvr_news_near(&p->news, m->clock_us,
                        g->conf.timeout_ms * UINT64_C(1000), now_us))
     {
         g->counts.refused++;
         return KVR_OK;
     }
 
-    order = kvr_group_order(g, p, &m, now_us);
-
-    if (order == KVR_NEWS_OLD) {
-        return KVR_OK;
-    }
-
     g->counts.messages++;
-    g->counts.missed += order == KVR_NEWS_GAP;
-    heard->full = m.again == g->own;
-
-    if (m.bye) {
-        kvr_group_forget(g, p, now_us);
-        return KVR_OK;
-    }
-
-    if (order == KVR_NEWS_GAP
-        && now_us - p->asked_us >= KVR_TELLER_AGAIN_MS * 1000)
-    {
-        p->asked_us = now_us;
-        heard->again = m.router;
-    }
 
     kvr_group_fleet(g, now_us);
-    kvr_news_take(&p->news, m.clock_us, g->way_us,
-                  g->conf.max_lag_ms * UINT64_C(1000), now_us);
+    kvr_news_take(&p->news, m->clock_us, g->way_us, now_us);
+    p->clock_us = kvr_max(p->clock_us, m->clock_us);
 
-    whole = m.full && kvr_group_full(g, p, &m);
-    kvr_group_rows(g, p, &m, now_us / 1000);
-
-    if (whole) {
-        kvr_group_whole(g, p);
+    if (m->about) {
+        kvr_group_about(g, p, m);
     }
 
+    kvr_group_rows(g, p, now_us / 1000);
     kvr_group_judge(g, p, now_us);
-    kvr_group_flights(g, &m, now_us / 1000);
+    kvr_group_flights(g, m, now_us / 1000);
 
     return KVR_OK;
 }
@@ -464,9 +347,9 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
 {
     uint32_t                 i, share;
     uint64_t                 all;
-    const kvr_group_peer_t  *p;
+    kvr_group_peer_t        *p;
 
-    if (!leaving && now_us - g->shared_us < KVR_TELLER_FULL_MS * 1000) {
+    if (!leaving && now_us - g->shared_us < KVR_TELLER_ABOUT_MS * 1000) {
         return;
     }
 
@@ -476,8 +359,9 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
 
         p = g->peers[i];
         all += p->uncached;
+        kvr_group_expire(g, p);
 
-        if (!leaving && p->record.name[0] && p->parts == 0) {
+        if (!leaving && p->record.name[0] && !p->told) {
             return;
         }
     }
@@ -549,20 +433,6 @@ kvr_group_tick(kvr_group_t *g, uint64_t uncached, bool leaving,
 
 
 /* ---- asking ------------------------------------------------------------- */
-
-bool
-kvr_group_heard_any(const kvr_group_t *g)
-{
-    return g->npeers != 0;
-}
-
-
-uint32_t
-kvr_group_share(const kvr_group_t *g)
-{
-    return g->share;
-}
-
 
 const kvr_group_counts_t *
 kvr_group_counts(const kvr_group_t *g)

@@ -143,37 +143,52 @@ kvr_group_fleet(kvr_group_t *g, uint64_t now_us)
 
 
 void
+kvr_group_expire(kvr_group_t *g, kvr_group_peer_t *p)
+{
+    uint32_t          i;
+    kvr_group_row_t  *row;
+
+    for (i = 0; i < g->nfleet; i++) {
+
+        row = &p->rows[g->fleet[i].holder];
+
+        if (row->clock_us && p->clock_us - row->clock_us > KVR_GROUP_ROW_US) {
+            p->active -= row->load.active;
+            memset(row, 0, sizeof(kvr_group_row_t));
+
+            if (p->counts) {
+                kvr_group_sum(g, &g->fleet[i]);
+            }
+        }
+    }
+}
+
+
+void
 kvr_group_homes(kvr_group_t *g)
 {
-    bool               others;
-    uint32_t           i, n, own;
+    uint32_t           i, n, all, before;
     uint32_t           shares[KVR_PEERS_MAX + 1];
     uint64_t           routers[KVR_PEERS_MAX + 1];
     const kvr_peer_t  *record;
 
     routers[0] = g->own;
     shares[0] = g->share;
-    others = false;
-    own = 0;
+    all = g->share;
+    before = 0;
 
     for (n = 1; n <= g->npeers; n++) {
-
         record = &g->peers[n - 1]->record;
-        others |= record->share != 0;
-        own += record->router < g->own;
 
-        for (i = n; i > 0 && routers[i - 1] > record->router; i--) {
-            routers[i] = routers[i - 1];
-            shares[i] = shares[i - 1];
-        }
-
-        routers[i] = record->router;
-        shares[i] = record->share;
+        routers[n] = record->router;
+        shares[n] = record->share;
+        all += record->share;
+        before += record->router < g->own ? record->share : 0;
     }
 
-    kvr_peers_set_shares(&g->k->peers, shares, n > 1 ? n : 0, own);
+    kvr_peers_set_place(&g->k->peers, g->share, before, n > 1 ? all : 0);
 
-    if (!others) {
+    if (all == g->share) {
         kvr_peers_set_homes(&g->k->peers, NULL);
         return;
     }
@@ -182,7 +197,7 @@ kvr_group_homes(kvr_group_t *g)
 
     for (i = 0; i < g->nfleet; i++) {
         g->foreign[g->fleet[i].holder]
-            = own != kvr_homes_of(routers, shares, n, g->fleet[i].home);
+            = kvr_homes_of(routers, shares, n, g->fleet[i].home) != 0;
     }
 
     kvr_peers_set_homes(&g->k->peers, g->foreign);

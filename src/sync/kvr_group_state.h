@@ -18,19 +18,14 @@
 
 #define KVR_GROUP_MAKE_US  100000       /* between two looks at the fleet, and
                                            two makings of the homes */
+#define KVR_GROUP_ROW_US   1500000      /* see NOTHING IS REPAIRED */
 
 
 /* A holder as a peer told it; all zero: nothing is in flight. */
 typedef struct {
     uint64_t            clock_us;       /* of the peer */
-    uint64_t            epoch;          /* the last to name it */
     kvr_load_row_t      load;           /* by our clock */
 } kvr_group_row_t;
-
-typedef struct {
-    uint32_t            process;
-    kvr_news_count_t    count;
-} kvr_group_process_t;
 
 typedef struct {
     uint64_t            row;
@@ -42,23 +37,12 @@ typedef struct {
 typedef struct {
     kvr_peer_t            record;
     kvr_news_t            news;
-    uint64_t              asked_us;
+    uint64_t              clock_us;     /* the newest of its messages */
     uint64_t              uncached;
     int64_t               active;
     bool                  counts;
     bool                  leaving;
-    uint32_t              nprocesses;
-    kvr_group_process_t   processes[KVR_GROUP_PROCESSES];
-
-    /* the full message that comes in by parts */
-    uint64_t              epoch;
-    uint64_t              epoch_us;     /* the first part's clock */
-    uint32_t              parts;
-    uint32_t              missing;
-    uint64_t              have[16];     /* a bit of each part */
-    uint64_t              whole_us;     /* epoch_us of the last that was whole:
-                                           an older row is no news */
-
+    bool                  told;         /* its share and tokens, to us */
     kvr_group_row_t       rows[];       /* by holder */
 } kvr_group_peer_t;
 
@@ -69,6 +53,7 @@ struct kvr_group_s {
     uint64_t              own;          /* this router's id */
     uint32_t              max_holders;
     kvr_adds_t           *adds;
+    kvr_sync_message_t   *message;      /* the one that was read last */
     kvr_group_peer_t     *peers[KVR_PEERS_MAX];
     uint32_t              npeers;
 
@@ -101,7 +86,10 @@ const kvr_group_holder_t *kvr_group_holder(const kvr_group_t *g, uint64_t row);
 void kvr_group_sum(kvr_group_t *g, const kvr_group_holder_t *h);
 void kvr_group_sums(kvr_group_t *g);
 
-/* Writes the shares, by router's id, and who is home. */
+/* Zeroes the rows of a peer that were not told for KVR_GROUP_ROW_US. */
+void kvr_group_expire(kvr_group_t *g, kvr_group_peer_t *p);
+
+/* Writes this router's place, and who is home. */
 void kvr_group_homes(kvr_group_t *g);
 
 

@@ -4,26 +4,7 @@
 
 
 #include "kvr_news.h"
-
-
-kvr_news_order_t
-kvr_news_order(const kvr_news_count_t *last, uint64_t number,
-    uint64_t clock_us, bool met)
-{
-    if (last->number == 0) {
-        return number == 1 || met ? KVR_NEWS_NEXT : KVR_NEWS_GAP;
-    }
-
-    if (clock_us < last->clock_us) {
-        return KVR_NEWS_OLD;
-    }
-
-    if (number <= last->number) {
-        return clock_us > last->clock_us ? KVR_NEWS_RESTART : KVR_NEWS_OLD;
-    }
-
-    return number == last->number + 1 ? KVR_NEWS_NEXT : KVR_NEWS_GAP;
-}
+#include "kvr_teller.h"
 
 
 int64_t
@@ -60,18 +41,9 @@ kvr_news_near(const kvr_news_t *n, uint64_t clock_us, uint64_t most_us,
 }
 
 
-/* Since when is it so? */
-
-static uint64_t
-kvr_news_since(uint64_t since_us, bool is, uint64_t now_us)
-{
-    return !is ? 0 : since_us ? since_us : now_us;
-}
-
-
 void
 kvr_news_take(kvr_news_t *n, uint64_t clock_us, uint64_t way_us,
-    uint64_t max_lag_us, uint64_t now_us)
+    uint64_t now_us)
 {
     int64_t   offset;
     uint64_t  lag;
@@ -83,32 +55,15 @@ kvr_news_take(kvr_news_t *n, uint64_t clock_us, uint64_t way_us,
     n->lag_us = (uint32_t) lag;
     n->heard_us = now_us;
     n->sent_us = kvr_max(n->sent_us, now_us - lag);
-    n->above_us = kvr_news_since(n->above_us, lag > max_lag_us, now_us);
-    n->below_us = kvr_news_since(n->below_us, lag < max_lag_us / 2, now_us);
-
-    if (n->above_us && now_us - n->above_us >= KVR_NEWS_ABOVE_US) {
-        n->late = true;
-
-    } else if (n->below_us && now_us - n->below_us >= KVR_NEWS_BELOW_US) {
-        n->late = false;
-    }
 }
 
 
-kvr_peer_state_t
-kvr_news_state(const kvr_news_t *n, bool load, bool leaving, uint64_t now_us)
+bool
+kvr_news_fresh(const kvr_news_t *n, bool load, uint64_t now_us)
 {
     uint64_t  most;
 
-    most = KVR_PEERS_FRESH_MS + (load ? 0 : KVR_NEWS_FULL_MS);
+    most = KVR_PEERS_FRESH_MS + (load ? 0 : KVR_TELLER_ABOUT_MS);
 
-    if (n->heard_us == 0 || now_us - n->sent_us > most * 1000) {
-        return KVR_PEER_SILENT;
-    }
-
-    if (n->late) {
-        return KVR_PEER_LATE;
-    }
-
-    return leaving ? KVR_PEER_LEAVING : KVR_PEER_FRESH;
+    return n->heard_us != 0 && now_us - n->sent_us <= most * 1000;
 }

@@ -2,30 +2,26 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The messages that routers of a group send one another over Redis' PUBLISH:
- * MessagePack, a map with one-letter keys; unknown keys are skipped.
+ * MessagePack, an array.
  *
- *     "v" version   "r" router, 64 bits   "p" process   "n" number, from 1, of
- *     the process's messages   "c" clock of the sender, microseconds
- *     "l" load:  [ [row, active, prefills, prefill_tokens, age_ms,
- *                   decode_blocks], … ]            absolute; zeros are told
- *     "a" adds:  [ [id, row, chains: bin of 6 bytes each, the low byte
- *                   first], … ]
- *     "e" ends:  [ id, … ]
- *     "f" full:  [epoch, part, parts, share, uncached, leaving, name, version]
- *     "g" again: router whose numbers had a gap
- *     "b" bye:   true
+ *     0  version
+ *     1  router     64 bits, not 0
+ *     2  process    of the router: ids are the process's
+ *     3  clock      of the sender, microseconds
+ *     4  about      [share, uncached, leaving, name, version], or nil
+ *     5  load       [ [row, active, prefills, prefill_tokens, age_ms,
+ *                      decode_blocks], ... ]        absolute; zeros are told
+ *     6  adds       [ [id, row, chains: bin of 6 bytes each, the low byte
+ *                      first], ... ]
+ *     7  ends       [ id, ... ]
  *
- * row is kvr_sync_row() of (worker's id, rank).  id is of the process:
- * (router, process, id) names a flight.  A full message has rows of all
- * holders that have load or had it, in parts under one epoch: a row that no
- * part names is 0.
- *
- * Elements after these are a later version's, and ignored.  A message that
- * has nothing but "v" to "c" says that its sender is alive.
+ * row is kvr_sync_row() of (worker's id, rank).  (router, process, id) names a
+ * flight.  Elements after these are a later version's, and ignored.  A message
+ * with nothing behind the clock says that its sender is alive.
  *
  * Everything comes from the network: the reader is bounded, refuses what is
- * broken as a whole, and clamps what is counted to 0..KVR_SYNC_MOST.  Numbers
- * and clocks are below 2^62, so that differences of them have signs.
+ * broken as a whole, and clamps what is counted to 0..KVR_SYNC_MOST.  Clocks
+ * are below 2^62, so that differences of them have signs.
  */
 
 
@@ -33,23 +29,18 @@
 #define KVR_SYNC_H_INCLUDED
 
 
-#include "../wire/kvr_msgpack.h"
 #include "../zone/kvr_router.h"       /* kvr_params_t */
 #include "../traffic/kvr_flights.h"
 #include "../traffic/kvr_peers.h"
 
 
 #define KVR_SYNC_VERSION   1
-#define KVR_SYNC_MAX       8192         /* bytes of a message */
+#define KVR_SYNC_ROWS      128          /* of a message, at most */
+#define KVR_SYNC_ADDS      24
+#define KVR_SYNC_ENDS      256
+#define KVR_SYNC_MAX       16384        /* bytes: room for all of these */
 #define KVR_SYNC_MOST      (INT64_C(1) << 40)
 
-
-typedef enum {
-    KVR_SYNC_ROWS = 0,
-    KVR_SYNC_ADDS,
-    KVR_SYNC_ENDS,
-    KVR_SYNC_LISTS
-} kvr_sync_list_t;
 
 typedef struct {
     uint64_t    row;
@@ -68,72 +59,44 @@ typedef struct {
 } kvr_sync_add_t;
 
 typedef struct {
-    uint64_t    router;
-    uint32_t    process;
-    uint64_t    number;
-    uint64_t    clock_us;
+    uint64_t        router;
+    uint32_t        process;
+    uint64_t        clock_us;
 
-    bool        full;
-    uint64_t    epoch;
-    uint32_t    part;                   /* from 0 */
-    uint32_t    parts;                  /* 1 to 1024 */
-    uint32_t    share;
-    uint64_t    uncached;               /* tokens of the last 30 s */
-    bool        leaving;
-    char        name[KVR_PEERS_NAME_MAX + 1];   /* printable ASCII only */
-    char        version[16];
+    bool            about;              /* the next five are told */
+    uint32_t        share;
+    uint64_t        uncached;           /* tokens of the last 30 s */
+    bool            leaving;
+    char            name[KVR_PEERS_NAME_MAX + 1];   /* printable ASCII only */
+    char            version[16];
 
-    uint64_t    again;                  /* 0: nobody's */
-    bool        bye;
-
-    bool        alive;                  /* of the writer: it is a message, if
-                                           nothing else is in it, too */
-
-    /* of the reader: see kvr_sync_row_next() and so on */
-    kvr_msgpack_t  lists[KVR_SYNC_LISTS];
-    uint32_t       left[KVR_SYNC_LISTS];
+    uint32_t        nrows;
+    uint32_t        nadds;
+    uint32_t        nends;
+    kvr_sync_row_t  rows[KVR_SYNC_ROWS];
+    kvr_sync_add_t  adds[KVR_SYNC_ADDS];
+    uint32_t        ends[KVR_SYNC_ENDS];
 } kvr_sync_message_t;
 
 
-/* KVR_INVALID: it is no such message, or any part of it is broken. */
+/*
+ * KVR_INVALID: it is no such message, or any part of it is broken; then *m
+ * is undefined.
+ */
 kvr_rc_t kvr_sync_read(const char *bytes, size_t len, kvr_sync_message_t *m);
 
-/* The next of a message that was read; false: there is none any more. */
-bool kvr_sync_row_next(kvr_sync_message_t *m, kvr_sync_row_t *row);
-bool kvr_sync_add_next(kvr_sync_message_t *m, kvr_sync_add_t *add);
-bool kvr_sync_end_next(kvr_sync_message_t *m, uint32_t *id);
-
-
 /*
- * Writes a message into a buffer of KVR_SYNC_MAX bytes: begin, then rows,
- * adds and ends in this order, each kind together, then finish.  A function
- * that returns false has written nothing: no room; finish, and begin another
- * one.  finish returns the length, 0 if nothing but the header would be in it
- * and it is neither full, again, bye nor alive.  Names in the header must be
- * printable.
+ * Writes a message into a buffer of KVR_SYNC_MAX bytes, which has room for any
+ * one; returns its length.  Numbers of rows below 0 are written as 0.
  */
-typedef struct {
-    char        bytes[KVR_SYNC_MAX];
-    size_t      len;
-    uint32_t    counts[KVR_SYNC_LISTS];
-    size_t      places[KVR_SYNC_LISTS];     /* of the counts */
-    uint32_t    fields;                 /* of the map */
-    bool        empty;
-} kvr_sync_writer_t;
-
-void kvr_sync_begin(kvr_sync_writer_t *w, const kvr_sync_message_t *header);
-bool kvr_sync_put_row(kvr_sync_writer_t *w, const kvr_sync_row_t *row);
-
-/* The same of a holder's load, which was read at now_ms. */
-bool kvr_sync_put_load(kvr_sync_writer_t *w, uint64_t row,
-    const kvr_load_row_t *load, uint64_t now_ms);
-
-bool kvr_sync_put_add(kvr_sync_writer_t *w, const kvr_sync_add_t *add);
-bool kvr_sync_put_end(kvr_sync_writer_t *w, uint32_t id);
-size_t kvr_sync_finish(kvr_sync_writer_t *w);
+size_t kvr_sync_write(const kvr_sync_message_t *m, char *out);
 
 /* The row of a rank of a worker; never 0. */
 uint64_t kvr_sync_row(const char *worker, size_t len, uint32_t rank);
+
+/* What is told of a holder's load, which was read at now_ms. */
+kvr_sync_row_t kvr_sync_load(uint64_t row, const kvr_load_row_t *load,
+    uint64_t now_ms);
 
 /*
  * The hash at the end of the channel's name, 16 hex digits: of the

@@ -10,26 +10,20 @@
 #include <stdlib.h>
 
 
-#define KVR_TELLER_PART  128            /* rows of a message, which has room
-                                           for so many of the longest */
-
-
 typedef struct {
     uint64_t        row;                /* 0: of no worker so far */
     uint32_t        generation;
+    uint64_t        told_us;            /* 0: never */
     kvr_load_row_t  told;
-    kvr_load_row_t  now;
 } kvr_teller_row_t;
 
 
 struct kvr_teller_s {
-    kvr_group_t        *group;          /* knows the fleet */
-    uint32_t            version;        /* of the fleet that was told */
-    bool                again;
-    uint64_t            full_us;        /* when the last full one was told */
+    kvr_group_t        *group;          /* knows the fleet, and the peers */
+    uint64_t            about_us;       /* when it was told last; 0: never */
     uint64_t            spoke_us;       /* when anything was */
-    kvr_sync_message_t  header;
-    kvr_sync_writer_t   writer;
+    kvr_sync_message_t  message;
+    char                bytes[KVR_SYNC_MAX];
     kvr_teller_row_t    rows[];         /* of each holder */
 };
 
@@ -45,8 +39,8 @@ kvr_teller_create(kvr_group_t *g, const char *name, const char *version)
     if (t) {
         t->group = g;
 
-        (void) snprintf(t->header.name, sizeof(t->header.name), "%s", name);
-        (void) snprintf(t->header.version, sizeof(t->header.version), "%s",
+        (void) snprintf(t->message.name, sizeof(t->message.name), "%s", name);
+        (void) snprintf(t->message.version, sizeof(t->message.version), "%s",
                         version);
     }
 
@@ -61,13 +55,6 @@ kvr_teller_destroy(kvr_teller_t *t)
 }
 
 
-void
-kvr_teller_again(kvr_teller_t *t)
-{
-    t->again = true;
-}
-
-
 uint64_t
 kvr_teller_uncached(const kvr_teller_t *t)
 {
@@ -79,30 +66,6 @@ kvr_teller_uncached(const kvr_teller_t *t)
 
     return kvr_load64(&z->uncached)
            - z->windows[(z->window_s + 1) % KVR_PEERS_WINDOW_S];
-}
-
-
-/*
- * The row of a holder of the fleet; a new one, if it was another worker's: a
- * full message says that the other's is 0.
- */
-
-static kvr_teller_row_t *
-kvr_teller_row(kvr_teller_t *t, uint32_t i)
-{
-    kvr_teller_row_t          *row;
-    const kvr_group_holder_t  *h;
-
-    h = &t->group->fleet[i];
-    row = &t->rows[h->holder];
-
-    if (row->row != h->row || row->generation != h->generation) {
-        memset(row, 0, sizeof(kvr_teller_row_t));
-        row->row = h->row;
-        row->generation = h->generation;
-    }
-
-    return row;
 }
 
 
@@ -131,125 +94,98 @@ kvr_teller_loaded(const kvr_load_row_t *load)
 
 
 /*
- * Requests that came and went between two looks had the row in their adds as
- * it was then: ended_ms is another one now.
+ * Adds the row of a holder to the message, if it is due.  Requests that came
+ * and went between two looks had the row in their adds as it was then: ended_ms
+ * is another one now.  True: the holder has load.
  */
 
 static bool
-kvr_teller_due(const kvr_teller_row_t *row, bool full)
+kvr_teller_row(kvr_teller_t *t, const kvr_group_holder_t *h)
 {
-    return full ? kvr_teller_loaded(&row->now)
-                : memcmp(&row->now, &row->told, sizeof(kvr_load_row_t)) != 0;
+    bool                 loaded;
+    uint64_t             now_us;
+    kvr_load_row_t       load;
+    kvr_teller_row_t    *row;
+    kvr_sync_message_t  *m;
+
+    m = &t->message;
+    now_us = m->clock_us;
+    row = &t->rows[h->holder];
+
+    if (row->row != h->row || row->generation != h->generation) {
+        memset(row, 0, sizeof(kvr_teller_row_t));
+        row->row = h->row;
+        row->generation = h->generation;
+    }
+
+    kvr_load_read(&t->group->k->load, h->holder, h->generation, &load);
+
+    loaded = kvr_teller_loaded(&load);
+
+    if (memcmp(&load, &row->told, sizeof(kvr_load_row_t)) != 0
+        || (loaded && now_us - row->told_us >= KVR_TELLER_AGAIN_MS * 1000))
+    {
+        row->told = load;
+        row->told_us = now_us;
+        m->rows[m->nrows++] = kvr_sync_load(h->row, &load, now_us / 1000);
+    }
+
+    return loaded;
 }
 
 
-/*
- * Writes a message of the rows that are due from a place on; returns the place
- * behind them.
- */
-
-static uint32_t
-kvr_teller_part(kvr_teller_t *t, uint32_t at, bool full, uint64_t now_us)
+static void
+kvr_teller_send(kvr_teller_t *t, kvr_teller_send_pt send, void *data)
 {
-    uint32_t           n;
-    kvr_teller_row_t  *row;
+    kvr_sync_message_t  *m;
 
-    kvr_sync_begin(&t->writer, &t->header);
+    m = &t->message;
 
-    for (n = 0; at < t->group->nfleet; at++) {
-        row = kvr_teller_row(t, at);
-
-        if (!kvr_teller_due(row, full)) {
-            continue;
-        }
-
-        if (n++ == KVR_TELLER_PART) {
-            break;
-        }
-
-        (void) kvr_sync_put_load(&t->writer, row->row, &row->now,
-                                 now_us / 1000);
+    if (send(data, t->bytes, kvr_sync_write(m, t->bytes))) {
+        t->spoke_us = m->clock_us;
+        t->about_us = m->about ? m->clock_us : t->about_us;
+        m->about = false;
     }
 
-    return at;
+    m->nrows = 0;
 }
 
 
 void
-kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard, uint32_t share,
-    bool leaving, uint32_t process, uint64_t *number,
-    bool (*send)(void *data, const char *bytes, size_t len), void *data)
+kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool leaving,
+    kvr_teller_send_pt send, void *data)
 {
-    bool                 full, loaded;
-    uint32_t             at, due, i, next;
-    uint64_t             since_ms;
+    bool                 loaded;
+    uint32_t             i;
     kvr_group_t         *g;
-    kvr_teller_row_t    *row;
     kvr_sync_message_t  *m;
 
     g = t->group;
-    m = &t->header;
+    m = &t->message;
 
     kvr_teller_window(g->k->peers.zone, now_us / 1000000);
-
     kvr_group_fleet(g, now_us);
 
-    t->again |= t->version != g->version;
-    t->version = g->version;
-
-    since_ms = (now_us - t->full_us) / 1000;
-    full = t->full_us == 0 || since_ms >= KVR_TELLER_FULL_MS
-           || (t->again && since_ms >= KVR_TELLER_AGAIN_MS);
-
-    if (!full && !heard) {
-        return;
-    }
-
-    for (i = 0, due = 0, loaded = false; i < g->nfleet; i++) {
-        row = kvr_teller_row(t, i);
-
-        kvr_load_read(&g->k->load, g->fleet[i].holder, row->generation,
-                      &row->now);
-
-        due += kvr_teller_due(row, full);
-        loaded |= kvr_teller_loaded(&row->now);
-    }
-
-    m->alive = loaded && (now_us - t->spoke_us) / 1000 >= KVR_TELLER_ALIVE_MS;
-
-    if (!full && due == 0 && !m->alive) {
-        return;
-    }
-
-    m->router = g->k->peers.zone->router;
-    m->process = process;
+    m->router = g->own;
     m->clock_us = now_us;
-    m->full = full;
-    m->epoch = now_us;
-    m->parts = kvr_max(1, (due + KVR_TELLER_PART - 1) / KVR_TELLER_PART);
-    m->share = share;
+    m->share = g->share;
     m->uncached = kvr_teller_uncached(t);
     m->leaving = leaving;
+    m->about = t->about_us == 0
+               || now_us - t->about_us >= KVR_TELLER_ABOUT_MS * 1000;
 
-    for (m->part = 0, at = 0; m->part < m->parts; m->part++, at = next) {
-        m->number = *number + 1;
-        next = kvr_teller_part(t, at, full, now_us);
+    for (i = 0, loaded = false; g->npeers && i < g->nfleet; i++) {
 
-        if (!send(data, t->writer.bytes, kvr_sync_finish(&t->writer))) {
-            return;
-        }
+        loaded |= kvr_teller_row(t, &g->fleet[i]);
 
-        *number = m->number;
-        t->spoke_us = now_us;
-
-        for (i = at; i < next; i++) {
-            row = kvr_teller_row(t, i);
-            row->told = row->now;
+        if (m->nrows == KVR_SYNC_ROWS) {
+            kvr_teller_send(t, send, data);
         }
     }
 
-    if (full) {
-        t->full_us = now_us;
-        t->again = false;
+    if (m->about || m->nrows
+        || (loaded && now_us - t->spoke_us >= KVR_TELLER_ALIVE_MS * 1000))
+    {
+        kvr_teller_send(t, send, data);
     }
 }

@@ -2,8 +2,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * The teller: makes the messages that the process with the lease tells of
- * its router's load: rows that changed, and, each second or when asked, full
- * ones. Adds and ends are told by each process itself (ngx_module/sync).
+ * its router: rows that changed or were not told for KVR_TELLER_AGAIN_MS, and
+ * each second what is of the router itself.  Adds and ends are told by each
+ * process (ngx_module/sync).
  *
  * A pure machine: the caller passes the time and sends the bytes.
  */
@@ -16,10 +17,10 @@
 #include "kvr_group.h"
 
 
-#define KVR_TELLER_ROWS_MS    20        /* between two looks at the rows */
-#define KVR_TELLER_ALIVE_MS   50       /* a router with load speaks so often */
-#define KVR_TELLER_FULL_MS    1000
-#define KVR_TELLER_AGAIN_MS   100       /* between two full ones, when asked */
+#define KVR_TELLER_ROWS_MS   20         /* between two looks at the rows */
+#define KVR_TELLER_ALIVE_MS  50         /* a router with load speaks so often */
+#define KVR_TELLER_AGAIN_MS  500        /* a row is told so often */
+#define KVR_TELLER_ABOUT_MS  1000
 
 typedef struct kvr_teller_s  kvr_teller_t;
 
@@ -31,25 +32,18 @@ kvr_teller_t *kvr_teller_create(kvr_group_t *g, const char *name,
     const char *version);
 void kvr_teller_destroy(kvr_teller_t *t);
 
-/*
- * A peer missed a message: the next full one is due KVR_TELLER_AGAIN_MS after
- * the last one.
- */
-void kvr_teller_again(kvr_teller_t *t);
+/* Sends a message, whose bytes it must copy; false: it can't be sent now. */
+typedef bool (*kvr_teller_send_pt)(void *data, const char *bytes, size_t len);
 
 /*
  * To be called each KVR_TELLER_ROWS_MS, with the time of the call: rows are
  * stamped with it, and whoever reads them takes the newest.  Calls send() for
- * each message that is due, which must copy the bytes; send() answers false if
- * they can't be sent: the rows are then told by the next call, and *number
- * stays.  heard: there is a peer; without one only full messages are told, for
- * others to find this router.  share: of this router, see kvr_group_share().
- * leaving: this router takes no new requests.  process and *number: the
- * sender's own process's, as for all messages of this process.
+ * each message that is due.  One that can't be sent is lost, as one may be
+ * behind us.  Without a peer no rows are told.  leaving: this router takes no
+ * new requests.
  */
-void kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool heard,
-    uint32_t share, bool leaving, uint32_t process, uint64_t *number,
-    bool (*send)(void *data, const char *bytes, size_t len), void *data);
+void kvr_teller_tell(kvr_teller_t *t, uint64_t now_us, bool leaving,
+    kvr_teller_send_pt send, void *data);
 
 /*
  * The router's own tokens that were not cached, of the last 30 s.  The window

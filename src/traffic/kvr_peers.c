@@ -144,29 +144,6 @@ kvr_peers_lease(kvr_peers_t *p, bool leaving, uint64_t now_ms, bool *taken)
 
 /* ---- what the holder of the lease writes -------------------------------- */
 
-/* The owner of a version that is left odd died: then it stays odd. */
-
-static uint32_t
-kvr_peers_begin(uint32_t *seq)
-{
-    uint32_t  odd;
-
-    odd = kvr_load32(seq) | 1;
-
-    kvr_put32(seq, odd);
-    kvr_fence(__ATOMIC_RELEASE);
-
-    return odd;
-}
-
-
-static void
-kvr_peers_end(uint32_t *seq, uint32_t odd)
-{
-    __atomic_store_n(seq, odd + 1, __ATOMIC_RELEASE);
-}
-
-
 void
 kvr_peers_set_row(kvr_peers_t *p, uint32_t holder, const kvr_load_row_t *row)
 {
@@ -192,40 +169,16 @@ kvr_peers_set_fresh(kvr_peers_t *p, uint64_t until_ms)
 }
 
 
+/* All three are one word, which is never half written. */
+
 void
-kvr_peers_set_shares(kvr_peers_t *p, const uint32_t *shares, uint32_t n,
-    uint32_t own)
+kvr_peers_set_place(kvr_peers_t *p, uint32_t own, uint32_t before,
+    uint32_t all)
 {
-    uint32_t           i, odd;
-    kvr_peers_zone_t  *z;
-
-    z = p->zone;
-
-    if (!kvr_peers_held(p)) {
-        return;
+    if (kvr_peers_held(p)) {
+        kvr_put64(&p->zone->place,
+                  (uint64_t) all << 32 | before << 16 | own);
     }
-
-    if ((z->shares_seq & 1) == 0 && z->nshares == n && z->own == own) {
-
-        for (i = 0; i < n && z->shares[i] == shares[i]; i++) {
-            /* void */
-        }
-
-        if (i == n) {
-            return;
-        }
-    }
-
-    odd = kvr_peers_begin(&z->shares_seq);
-
-    kvr_put32(&z->nshares, n);
-    kvr_put32(&z->own, own);
-
-    for (i = 0; i < n; i++) {
-        kvr_put32(&z->shares[i], shares[i]);
-    }
-
-    kvr_peers_end(&z->shares_seq, odd);
 }
 
 
@@ -251,6 +204,8 @@ kvr_peers_set_homes(kvr_peers_t *p, const uint8_t *foreign)
 }
 
 
+/* If the process before died meanwhile, seq is odd already. */
+
 void
 kvr_peers_set_peers(kvr_peers_t *p, const kvr_peer_t *peers, uint32_t n)
 {
@@ -259,14 +214,19 @@ kvr_peers_set_peers(kvr_peers_t *p, const kvr_peer_t *peers, uint32_t n)
 
     z = p->zone;
 
-    if (kvr_peers_held(p)) {
-        odd = kvr_peers_begin(&z->seq);
-
-        kvr_put32(&z->npeers, n);
-        kvr_copy_words(z->peers, peers, n * sizeof(kvr_peer_t) / 8);
-
-        kvr_peers_end(&z->seq, odd);
+    if (!kvr_peers_held(p)) {
+        return;
     }
+
+    odd = kvr_load32(&z->seq) | 1;
+
+    kvr_put32(&z->seq, odd);
+    kvr_fence(__ATOMIC_RELEASE);
+
+    kvr_put32(&z->npeers, n);
+    kvr_copy_words(z->peers, peers, n * sizeof(kvr_peer_t) / 8);
+
+    __atomic_store_n(&z->seq, odd + 1, __ATOMIC_RELEASE);
 }
 
 
@@ -302,100 +262,23 @@ kvr_peers_homes(const kvr_peers_t *p)
 }
 
 
-/*
- * Copies the shares.  While a process that died has left them half written,
- * those that were read before stay.
- */
-
-static void
-kvr_peers_look(kvr_peers_t *p)
-{
-    uint32_t                 i, seq;
-    kvr_peers_shares_t       s;
-    const kvr_peers_zone_t  *z;
-
-    z = p->zone;
-    seq = __atomic_load_n(&z->shares_seq, __ATOMIC_ACQUIRE);
-
-    memset(&s, 0, sizeof(s));
-
-    s.seq = seq;
-    s.n = kvr_load32(&z->nshares);
-    s.own = kvr_load32(&z->own);
-
-    for (i = 0; i <= KVR_PEERS_MAX; i++) {
-        s.of[i] = kvr_min(kvr_load32(&z->shares[i]), KVR_PEERS_SHARES);
-    }
-
-    kvr_fence(__ATOMIC_ACQUIRE);
-
-    if ((seq & 1) == 0 && kvr_load32(&z->shares_seq) == seq
-        && s.n <= KVR_PEERS_MAX + 1 && (s.n == 0 || s.own < s.n))
-    {
-        p->shares = s;
-    }
-}
-
-
 uint32_t
-kvr_peers_part(kvr_peers_t *p, uint32_t bound)
+kvr_peers_part(const kvr_peers_t *p, uint32_t bound)
 {
-    uint32_t             i, n, all, left, rest, part;
-    uint64_t             own, of, equal;
-    kvr_peers_shares_t  *s;
+    uint64_t  place, own, before, all, part;
 
-    s = &p->shares;
+    place = kvr_load64(&p->zone->place);
+    own = place & 0xffff;
+    before = place >> 16 & 0xffff;
+    all = place >> 32;
 
-    if (kvr_load32(&p->zone->shares_seq) != s->seq) {
-        kvr_peers_look(p);
-    }
-
-    n = s->n;
-
-    if (n < 2 || bound == 0) {
+    if (all == 0 || bound == 0) {
         return bound;
     }
 
-    i = bound % KVR_PEERS_PARTS;
+    part = bound * (before + own) / all - bound * before / all;
 
-    if (s->parts[i].bound == bound) {
-        return s->parts[i].part;
-    }
-
-    for (i = 0, all = 0; i < n; i++) {
-        all += s->of[i];
-    }
-
-    equal = all == 0;
-    all = equal ? n : all;
-    left = bound > n ? bound - n : 0;
-
-    own = (equal + s->of[s->own]) * left;
-    part = 1 + (uint32_t) (own / all);
-
-    /* the largest remainders get what rounding leaves, one each */
-
-    for (i = 0, rest = left; i < n; i++) {
-        rest -= (uint32_t) ((equal + s->of[i]) * left / all);
-    }
-
-    for (i = 0; i < n; i++) {
-        of = (equal + s->of[i]) * left;
-
-        if (rest && (of % all > own % all
-                     || (of % all == own % all && i < s->own)))
-        {
-            rest--;
-        }
-    }
-
-    part += rest > 0;
-
-    i = bound % KVR_PEERS_PARTS;
-    s->parts[i].bound = bound;
-    s->parts[i].part = part;
-
-    return part;
+    return kvr_max((uint32_t) part, 1);
 }
 
 

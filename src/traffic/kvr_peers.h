@@ -43,8 +43,6 @@
                                            that is free for less */
 #define KVR_PEERS_NAME_MAX    63        /* bytes */
 #define KVR_PEERS_WINDOW_S    30        /* of the tokens that make a share */
-#define KVR_PEERS_PARTS       16        /* bounds whose parts are kept; a power
-                                           of 2 */
 
 
 /* A peer's record.  Read by kvr_peers_read(). */
@@ -62,8 +60,8 @@ typedef struct {
 
 typedef enum {
     KVR_PEER_FRESH = 0,                 /* the peer counts */
-    KVR_PEER_LATE,                      /* lag above max_lag */
-    KVR_PEER_SILENT,                    /* for KVR_PEERS_FRESH_MS */
+    KVR_PEER_SILENT,                    /* for KVR_PEERS_FRESH_MS, or its news
+                                           take so long */
     KVR_PEER_LEAVING                    /* fresh, takes no new requests */
 } kvr_peer_state_t;
 
@@ -83,14 +81,9 @@ typedef struct {
     uint64_t    owner;                  /* the lease: kvr_owner_t; 0: free */
     uint64_t    renewed_ms;
     uint64_t    free_ms;                /* since when it is free */
-    uint32_t    nshares;                /* routers whose shares follow, this
-                                           one included; 0: nobody heard yet */
-    uint32_t    own;                    /* of shares: this router's place */
-    uint32_t    shares[KVR_PEERS_MAX + 1];      /* by router's id, ascending */
-    uint32_t    shares_seq;             /* odd: they are being written */
+    uint64_t    place;                  /* kvr_peers_place() */
     uint32_t    seq;                    /* odd: peers[] is being written */
     uint32_t    npeers;
-    uint32_t    pad;
     kvr_peer_t  peers[KVR_PEERS_MAX];
     uint64_t    uncached;               /* tokens asked for that were not
                                            cached: all processes add to it */
@@ -100,27 +93,13 @@ typedef struct {
 } kvr_peers_zone_t;
 
 
-/* The shares as a process read them last, and parts of bounds by them. */
-typedef struct {
-    uint32_t    seq;                    /* of the shares */
-    uint32_t    n;
-    uint32_t    own;
-    uint32_t    of[KVR_PEERS_MAX + 1];
-    struct {
-        uint32_t  bound;                /* 0: none */
-        uint32_t  part;
-    } parts[KVR_PEERS_PARTS];           /* by the bound's last bits */
-} kvr_peers_shares_t;
-
-
 /* A process's handle. */
 typedef struct {
-    kvr_peers_zone_t   *zone;
-    char               *base;
-    kvr_owner_t         self;
-    bool                gave;           /* the process leaves, and gave its
+    kvr_peers_zone_t  *zone;
+    char              *base;
+    kvr_owner_t        self;
+    bool               gave;            /* the process leaves, and gave its
                                            lease up */
-    kvr_peers_shares_t  shares;
 } kvr_peers_t;
 
 
@@ -159,9 +138,12 @@ void kvr_peers_set_row(kvr_peers_t *p, uint32_t holder,
 /* After the rows: they count until then; 0: no peer is fresh. */
 void kvr_peers_set_fresh(kvr_peers_t *p, uint64_t until_ms);
 
-/* n shares, at most KVR_PEERS_MAX + 1, by router's id; own: of these. */
-void kvr_peers_set_shares(kvr_peers_t *p, const uint32_t *shares, uint32_t n,
-    uint32_t own);
+/*
+ * This router's share, the sum of the shares of the routers with lower ids,
+ * and the sum of all shares; 0: no other router is known.
+ */
+void kvr_peers_set_place(kvr_peers_t *p, uint32_t own, uint32_t before,
+    uint32_t all);
 
 /* A byte of each of max_holders, 1: foreign; NULL: no homes any more. */
 void kvr_peers_set_homes(kvr_peers_t *p, const uint8_t *foreign);
@@ -197,13 +179,21 @@ void kvr_peers_add(const kvr_peers_t *p, uint32_t holder, uint32_t generation,
 /* The homes, a byte of each holder, 1: another router's; NULL: no homes. */
 const uint8_t *kvr_peers_homes(const kvr_peers_t *p);
 
+/* This router's share, as kvr_peers_set_place() wrote it. */
+static inline uint32_t
+kvr_peers_share(const kvr_peers_t *p)
+{
+    return (uint32_t) (kvr_load64(&p->zone->place) & 0xffff);
+}
+
+
 /*
- * This router's part of a bound: one request, and of what the routers leave,
- * by largest remainder of the shares, of equal ones the first router's.  If
- * no router has a share, all are equal.  The bound itself, if nobody was
- * heard.  A function of the shares alone, so that all routers agree.
+ * This router's part of a bound: what is between the shares before its own and
+ * those with its own, in routers' order, rounded down, so that the parts are
+ * the bound together; but one request at least.  The bound itself, while no
+ * other router is known, or no router has a share.
  */
-uint32_t kvr_peers_part(kvr_peers_t *p, uint32_t bound);
+uint32_t kvr_peers_part(const kvr_peers_t *p, uint32_t bound);
 
 /*
  * Copies the records of peers, at most KVR_PEERS_MAX; returns their number, 0
