@@ -218,9 +218,8 @@ kvr_group_about(kvr_group_t *g, kvr_group_peer_t *p,
     g->changed |= share != p->record.share;
 
     p->record.share = share;
-    p->uncached = m->uncached;
+    p->record.uncached = m->uncached;
     p->leaving = m->leaving;
-    p->told = true;
 }
 
 
@@ -335,19 +334,14 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len, uint64_t now_us)
 
 /* ---- the tick ----------------------------------------------------------- */
 
-/*
- * This router's share, each second: others hear of it as often.  It stays
- * until all peers that the process before left have told their tokens again:
- * those have a name, which else comes with the tokens.
- */
+/* This router's share, each second: others hear of it as often. */
 
 static void
 kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
     uint64_t now_us)
 {
-    uint32_t                 i, share;
-    uint64_t                 all;
-    kvr_group_peer_t        *p;
+    uint32_t  i, share;
+    uint64_t  all;
 
     if (!leaving && now_us - g->shared_us < KVR_TELLER_ABOUT_MS * 1000) {
         return;
@@ -356,14 +350,8 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
     g->shared_us = now_us;
 
     for (i = 0, all = uncached; i < g->npeers; i++) {
-
-        p = g->peers[i];
-        all += p->uncached;
-        kvr_group_expire(g, p);
-
-        if (!leaving && p->record.name[0] && !p->told) {
-            return;
-        }
+        all += g->peers[i]->record.uncached;
+        kvr_group_expire(g, g->peers[i]);
     }
 
     share = leaving ? 0 : kvr_homes_share(uncached, all, g->share);

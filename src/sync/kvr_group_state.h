@@ -38,11 +38,9 @@ typedef struct {
     kvr_peer_t            record;
     kvr_news_t            news;
     uint64_t              clock_us;     /* the newest of its messages */
-    uint64_t              uncached;
     int64_t               active;
     bool                  counts;
     bool                  leaving;
-    bool                  told;         /* its share and tokens, to us */
     kvr_group_row_t       rows[];       /* by holder */
 } kvr_group_peer_t;
 
