@@ -3,22 +3,25 @@
 
 """What it costs that several nginx share their load.
 
-    sync.py [--build DIR] [--seconds N] [--rate R] [--routers N,N...]
+    sync.py [--build DIR] [--seconds N] [--rate R] [--events R]
+            [--routers N,N...]
 
 Real nginx, each with two worker processes and 512 workers; a real Redis; an
 engine that answers after 0.2 s (another nginx).  All routers together get RATE
 requests a second, at random times, each with a prompt of 4096 token ids that
-nobody has.  One router first, then as many as --routers says, with
+nobody has, while R blocks a second of other workers are stored and removed.
+One router first, then as many as --routers says, with
 kv_router_sync off and on.
 
 Of each are printed, as run.py reads them: the processor time of all nginx by
-request, with and without; the bytes that Redis gets by request, and its
-processor time as a share of a core; and of the lag that the peers have in
+request, with and without; the bytes that Redis gets more by request, and its
+processor time more as a share of a core; and of the lag that the peers have in
 /status, the median and the 99th percentile.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -31,13 +34,15 @@ import urllib.request
 
 sys.dont_write_bytecode = True
 
-from latency import LUA, MODULES, figure, until                 # noqa: E402
+from latency import (LUA, MODULES, Publisher, churn, figure,    # noqa: E402
+                     publish, until)
 from processes import free_port                                 # noqa: E402
 
 BLOCK_SIZE = 16
 PROMPT_TOKENS = 4096
 PROMPTS = 64
 WORKERS = 512
+PUBLISHERS = 64                 # of these
 PROCESSES = 2
 CONNECTIONS = 128               # of a router
 SETTLE = 2                      # seconds
@@ -131,6 +136,7 @@ class Stage:
         self.redis = free_port()
         self.engine = free_port()
         self.running = []
+        self.events = None
 
     def spawn(self, *command):
         """Starts a program."""
@@ -160,6 +166,17 @@ class Stage:
                    str(self.redis), '--save', '', '--appendonly', 'no')
         until('redis', lambda: self.info('redis_version'))
         self.nginx('engine', ENGINE, self.engine, 1)
+
+    def churn(self, rate):
+        """Events of some workers flow from now on."""
+        epoch = int(time.time() * 1000)
+        self.events = multiprocessing.Process(
+            target=publish, daemon=True, args=(
+                self.redis, churn([Publisher('normalised', 'w%d' % i, epoch)
+                                   for i in range(PUBLISHERS)],
+                                  random.Random(1)),
+                rate, 0.01, multiprocessing.Value('b', 1)))
+        self.events.start()
 
     def info(self, field):
         """A field of Redis' INFO."""
@@ -267,6 +284,7 @@ def main():
         os.path.dirname(os.path.abspath(__file__)), '../build'))
     parser.add_argument('--seconds', type=float, default=8)
     parser.add_argument('--rate', type=float, default=400)
+    parser.add_argument('--events', type=float, default=2000)
     parser.add_argument('--routers', default='1,2,4,8')
     args = parser.parse_args()
     stage = Stage(args.build)
@@ -274,16 +292,17 @@ def main():
     try:
         prompts(os.path.join(stage.folder, 'prompts'))
         stage.start()
+        stage.churn(args.events)
 
         for routers in map(int, args.routers.split(',')):
             name = 'sync, %d nginx' % routers
-            took, *_ = measure(args, stage, routers, False)
+            took, other, others, _ = measure(args, stage, routers, False)
             figure(name + ', off: processor time a request', 'us', took)
             took, size, core, lags = measure(args, stage, routers, True)
             figure(name + ': processor time a request', 'us', took)
-            figure(name + ': bytes to Redis a request', 'bytes', size)
+            figure(name + ': bytes to Redis a request', 'bytes', size - other)
             figure(name + ": Redis' processor time", '% of a core',
-                   100 * core)
+                   100 * (core - others))
 
             if lags:
                 lags.sort()
@@ -293,6 +312,8 @@ def main():
 
             sys.stdout.flush()
     finally:
+        if stage.events:
+            stage.events.kill()
         for process in reversed(stage.running):
             process.terminate()
             process.wait()
