@@ -71,7 +71,6 @@ local function member(number, conf)
     local self = group.new(number, {
         routers = 2, workers = WORKERS, share = 0.005,
         share_loss = conf and conf.loss or 0,
-        max_lag = conf and conf.max_lag or 0.05,
     }, function(worker, row)
         ffi.copy(row, rows[worker], ffi.sizeof(row))
     end, function(at, act) planned[act] = at end)
@@ -121,9 +120,7 @@ do
     a:added(r, 0, 10)
     is(planned.tell, 10, "an add is told at once")
 
-    local m = told(a)
-
-    ok(not b:hear(m, 10.005), "the first message comes, nothing is missed")
+    b:hear(told(a), 10.005)
 
     local sums, any = b:load(10.01)
 
@@ -193,33 +190,24 @@ do
     a:changed(3, 0.005)
     near(planned.tell, 0.02, 1e-9, "rows that change are told each 20 ms")
     told(a)                      -- is lost
-    ok(b:hear(told(a, a.due), 0.08), "a gap shows with the next message")
-    is(b:load(0.08)[3].active, 0, "and what was lost is not known")
-    a:again(0.08)
-    near(a.due, 0.1, 1e-9, "a full one is told, once in 100 ms")
-    ok(not b:hear(told(a, a.due), 0.1), "has all rows")
-    is(b:load(0.1)[3].active, 7, "and repairs it")
-end
 
-do
-    local a, _, b = pair()
-
-    -- so many messages with that lag
-    local function lag(from, till, by)
-        for at = from, till, 0.02 do
-            a:changed(0, at)
-            b:hear(a:tell(a.due), a.last + by)
+    -- what a tells until then is heard
+    local function heard(till)
+        while a.due <= till do
+            b:hear(told(a, a.due), a.last)
         end
 
-        return select(2, b:load(a.last + by))
+        return b:load(till)[3].active
     end
 
-    ok(lag(0, 0.2, 0.005), "a lag below max_lag")
-    ok(lag(0.3, 0.36, 0.06), "above it for less than 100 ms")
-    ok(not lag(0.4, 0.5, 0.06), "for longer: nothing counts")
-    ok(not lag(0.6, 1, 0.03), "and not while it is above half")
-    ok(not lag(1.1, 2, 0.02), "nor for 1 s below it")
-    ok(lag(2.1, 2.2, 0.02), "then it counts again")
+    is(heard(0.5), 0, "what was lost is not known")
+    is(heard(0.6), 7, "until the row is told again after 500 ms")
+
+    rows[3].active = 0
+    a:changed(3, 0.6)
+    told(a)                      -- is lost
+    is(heard(1.5), 7, "a zero is not told again")
+    is(heard(3.1), 0, "a row that is not told for 1.5 s is 0")
 end
 
 do
@@ -360,7 +348,7 @@ local function run(options)
                              decode_context = 4e-8 },
                    routers = 4, event_delay = 0.2, event_loss = 0,
                    repair_delay = 1, restart_time = 20, seed = 1,
-                   share_loss = 0, max_lag = 0.05,
+                   share_loss = 0,
                    policy = { name = "kv_cost", conf = { home = 0.3 } } }
 
     for key, value in pairs(options or {}) do
@@ -421,8 +409,6 @@ ok(shared.had > usual.had, "routers that share find more")
 is(crc(shared), crc(run { share = 0.005 }), "and a seed is a run")
 ok(crc(run { share = 0.005, share_loss = 0.3 }) ~= crc(shared),
    "messages that are lost make a difference")
-is(crc(run { share = 0.2, max_lag = 1 }), crc(run { share = 0.2 }),
-   "news of 200 ms are not counted, whatever max_lag is")
 run { share = 0.005, router_restart = 3 }
 run { share = 0.005, router_shares = { 80, 20, 0, 0 } }
 is(crc(run { share = 0.005, router_shares = { 0, 0, 0, 1 } }),

@@ -99,7 +99,7 @@ def routers_share_their_load():
     """routers share their load, unequal ones that come and go, too"""
     results = []
     for more in ((), ("--share", "5"),
-                 ("--share", "5", "--share-loss", "0.2", "--max-lag", "20"),
+                 ("--share", "5", "--share-loss", "0.2"),
                  ("--share", "5", "--router-shares", "80,20,0"),
                  ("--share", "5", "--router-restart", "2")):
         status, _, err = simulate(
@@ -285,7 +285,7 @@ def mistakes_are_told():
             (("--trace", "/nowhere"), "/nowhere"),
             (("--trace", "a", "--conversations", "b"), "leave one of them out"),
             (("--share-loss", "0.1"),
-             "--share-loss and --max-lag need --share"),
+             "--share-loss needs --share"),
             (("--routers", "2", "--router-shares", "1,2,3"),
              "--router-shares must have a number for each of the 2 --routers, "
              "not 3"),

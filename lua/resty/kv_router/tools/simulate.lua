@@ -67,12 +67,9 @@ local NUMBERS = {
     cache = { least = 1, most = 10000 },
     share = { least = 0, most = 60000 },
     ["share-loss"] = { least = 0, most = 0.9 },
-    ["max-lag"] = { least = 0, most = 60000 },
     ["router-restart"] = { least = 1, most = 1e5 },
     ["router-shares"] = { least = 0, most = 1e6, whole = true },
 }
-
-local MAX_LAG = 50               -- milliseconds
 
 
 local function number(name, text)
@@ -166,8 +163,8 @@ local function check_routers(found)
                 .. "--router-shares")
     end
 
-    if not found.share and (found["share-loss"] or found["max-lag"]) then
-        fail(2, "--share-loss and --max-lag need --share")
+    if not found.share and found["share-loss"] then
+        fail(2, "--share-loss needs --share")
     end
 end
 
@@ -374,7 +371,6 @@ local function run_seed(options, seed, results, ceilings)
             restart_time = options["restart-time"],
             share = options.share and options.share / 1000,
             share_loss = options["share-loss"] or 0,
-            max_lag = (options["max-lag"] or MAX_LAG) / 1000,
             router_shares = options["router-shares"],
             router_restart = options["router-restart"],
             seed = seed, policy = policy,

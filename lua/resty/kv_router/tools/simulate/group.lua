@@ -4,21 +4,20 @@
 -- others of its load, and what it makes of what they tell.
 --
 --     added(), changed(), ended() ─► tell() ─► lost?  no: hear() after `share`
---                                                 │
---                                                 └─ a gap: again() ─► full
 --
 -- Load is told as absolute rows, by worker: requests, prefills, their tokens,
 -- when the running prefill began, blocks that decode.  For each request the
 -- chains of at most 33 beginnings of its uncached part are told, and that it is
 -- over.  A message goes at once when a request was added, 2 ms after the last
 -- one at the earliest; 20 ms after it when other rows have changed; and 50 ms
--- after it while the router has load.  Once a second, and 100 ms after the last
--- one when somebody has missed a message, it is a full one, with all rows and
--- the share.
+-- after it while the router has load.  A row with load is told again each
+-- 500 ms, and the share each second.
+--
+-- Nothing is repaired.  A row that was not told for 1.5 s by the messages of
+-- its router is 0, which is looked for each second.
 --
 -- What a peer tells counts while its newest message was sent at most 150 ms
--- ago, and its lag is below max_lag.  A lag above turns it off after 100 ms, one
--- below half turns it on again after 1 s.
+-- ago.
 --
 -- What is in flight at peers counts until it has ended, and for 60 s at the
 -- most; what runs is told again each 30 s.
@@ -44,6 +43,7 @@ typedef struct {
 ]]
 
 local rows_t = ffi.typeof("kvr_simulate_row_t[?]")
+local times_t = ffi.typeof("double[?]")
 
 
 local _M = {
@@ -56,11 +56,10 @@ local mt = { __index = _M }
 local TOGETHER = 0.002
 local ROWS = 0.020
 local ALIVE = 0.050
-local FULL = 1
-local AGAIN = 0.1
+local ABOUT = 1
+local AGAIN = 0.5
+local LOST = 1.5
 local FRESH = 0.150
-local ABOVE = 0.1
-local BELOW = 1
 local UNTIL = 60
 local RENEW = 30
 local WINDOW = 30                -- of the share
@@ -119,16 +118,16 @@ end
 -- ---- a member ---------------------------------------------------------------
 
 -- number: of the router, from 0.  conf: routers, workers, share (seconds),
--- share_loss (of messages), max_lag (seconds).  read(worker, row): writes the
--- router's own row.  plan(at, act, what): has "tell" (member) or "renew"
--- ({ member, add }) done at a time.
+-- share_loss (of messages).  read(worker, row): writes the router's own row.
+-- plan(at, act, what): has "tell" (member) or "renew" ({ member, add }) done at
+-- a time.
 function _M.new(number, conf, read, plan)
     local self = setmetatable({
         number = number, conf = conf, read = read, plan = plan,
-        sent = 0,                -- messages
-        last = -1, full = -FULL, -- when
+        last = -1, about = -ABOUT,       -- when they were told
         open = 0,                -- requests
         changes = {}, changed_is = {}, adds = {}, ends = {},
+        told = {},               -- when a row was, which has load; by worker
         tokens = {},             -- uncached ones, by second
         shares = {},             -- by router
         foreign = ffi_new("uint8_t[?]", conf.workers),
@@ -143,8 +142,9 @@ function _M.new(number, conf, read, plan)
         self.shares[i] = 0
 
         if i ~= number then
-            local peer = { number = 0, at = -1, tokens = 0, adds = {},
-                           rows = rows_t(conf.workers) }
+            local peer = { at = -1, looked = 0, tokens = 0, adds = {},
+                           rows = rows_t(conf.workers),
+                           told = times_t(conf.workers) }
 
             self.peers[#self.peers + 1] = peer
             self.peer_of[i] = peer
@@ -215,15 +215,8 @@ end
 
 -- The router goes, when its requests are over, or comes.
 function _M:leaves(gone, now)
-    self.gone, self.tokens, self.full = gone, {}, -FULL
+    self.gone, self.tokens, self.about = gone, {}, -ABOUT
     want(self, now)
-end
-
-
--- Somebody has missed a message.
-function _M:again(now)
-    self.asked = true
-    want(self, max(now, self.full + AGAIN))
 end
 
 
@@ -266,30 +259,34 @@ function _M:tell(now)
         return nil
     end
 
-    local workers = self.changes
-    local full = now - self.full >= (self.asked and AGAIN or FULL) - 1e-9
-    local m = { from = self.number, number = self.sent + 1, at = now,
+    local workers, told = self.changes, self.told
+    local m = { from = self.number, at = now, workers = workers,
                 adds = self.adds, ends = self.ends }
 
-    if full then
+    if now - self.about >= ABOUT then
         m.tokens = measure(self, now)
         m.share = self.shares[self.number]
-        self.full, self.asked = now, false
-        workers = {}
+        self.about = now
+    end
 
-        for i = 1, self.conf.workers do
-            workers[i] = i - 1
+    for worker = 0, self.conf.workers - 1 do
+        if not self.changed_is[worker] and told[worker]
+           and now - told[worker] >= AGAIN
+        then
+            workers[#workers + 1] = worker
         end
     end
 
-    local rows = rows_t(#workers)
+    m.rows = rows_t(#workers)
 
     for i, worker in ipairs(workers) do
-        self.read(worker, rows[i - 1])
+        local row = m.rows[i - 1]
+
+        self.read(worker, row)
+        told[worker] = row.active > 0 and now or nil
     end
 
-    m.workers, m.rows = workers, rows
-    self.sent, self.last, self.due = m.number, now, nil
+    self.last, self.due = now, nil
     self.changes, self.changed_is, self.adds, self.ends = {}, {}, {}, {}
 
     if self.open > 0 then
@@ -366,32 +363,30 @@ local function remove(self, peer, it)
 end
 
 
--- Lags above max_lag turn a peer off, those below half of it on again.
-local function judge(self, peer, lag, now)
-    local most = self.conf.max_lag
-
-    peer.above = lag > most and (peer.above or now) or nil
-    peer.below = lag < most / 2 and (peer.below or now) or nil
-
-    if peer.above and now - peer.above >= ABOVE then
-        peer.off = true
-
-    elseif peer.below and now - peer.below >= BELOW then
-        peer.off = false
+-- Rows that were not told for long are 0: it was lost that they are.
+local function expire(self, peer)
+    for worker = 0, self.conf.workers - 1 do
+        if peer.at - peer.told[worker] > LOST then
+            ffi.fill(peer.rows + worker, ffi.sizeof(peer.rows[worker]))
+        end
     end
+
+    peer.looked = peer.at
 end
 
 
--- A message has come.  Returns true when one before it has not.
+-- A message has come.
 function _M:hear(m, now)
     local peer = self.peer_of[m.from]
-    local missed = m.number > peer.number + 1
 
-    peer.number, peer.at = m.number, m.at
-    judge(self, peer, now - m.at, now)
+    peer.at = m.at
 
     for i, worker in ipairs(m.workers) do
-        peer.rows[worker] = m.rows[i - 1]
+        peer.rows[worker], peer.told[worker] = m.rows[i - 1], m.at
+    end
+
+    if m.at - peer.looked >= ABOUT then
+        expire(self, peer)
     end
 
     for _, it in ipairs(m.adds) do
@@ -410,8 +405,6 @@ function _M:hear(m, now)
             assign(self)
         end
     end
-
-    return missed
 end
 
 
@@ -426,7 +419,7 @@ function _M:load(now)
     ffi.fill(sums, ffi.sizeof(sums))
 
     for _, peer in ipairs(self.peers) do
-        if not peer.off and now - peer.at <= FRESH then
+        if now - peer.at <= FRESH then
             local rows = peer.rows
 
             any = true

@@ -446,16 +446,6 @@ local function tell(self, member)
 end
 
 
-local function hear(self, what)
-    local m = what.message
-
-    if what.member:hear(m, self.now) then
-        plan(self, self.now + self.conf.share, "again",
-             self.routers[m.from + 1].group)
-    end
-end
-
-
 -- The next router goes, and the one that went before is back.
 local function turn(self, gone)
     for i, router in ipairs(self.routers) do
@@ -477,8 +467,7 @@ end
 
 local ACTS = {
     tell = tell,
-    hear = hear,
-    again = function(self, member) member:again(self.now) end,
+    hear = function(self, what) what.member:hear(what.message, self.now) end,
     renew = function(self, what) what.member:renew(what.add, self.now) end,
     turn = turn,
     arrive = arrive,
@@ -497,8 +486,8 @@ local ACTS = {
 -- event_loss (a share), repair_delay (seconds), restart (mean seconds of an
 -- engine from a start to the next restart; nil: none, and with one engine
 -- none), restart_time (seconds that it is away), share (seconds until routers
--- hear of one another; nil: never), with it share_loss (of these messages) and
--- max_lag (seconds), router_shares (whole numbers, of the requests, by router; nil: equal),
+-- hear of one another; nil: never), with it share_loss (of these messages),
+-- router_shares (whole numbers, of the requests, by router; nil: equal),
 -- router_restart (seconds that each router in turn is away; nil: none), seed,
 -- policy = { name, conf }.
 -- talks: of workload.  clock: a table whose field `now` is the virtual time,
