@@ -2,8 +2,7 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What the log is told of peers, once each: who came and who went, and that
- * bounds are divided.
+ * What the log is told of peers, once each: who came and who went.
  */
 
 
@@ -23,7 +22,7 @@ ngx_http_kv_router_sync_peer(const kvr_peer_t *peers, uint32_t n,
 
 
 /*
- * A peer has no name until its first full message.  What a channel says makes
+ * A peer has no name until it tells about itself.  What a channel says makes
  * a line for each peer and look at most, however much it says.
  */
 

@@ -26,7 +26,7 @@ WELL = {
     f'kv_router_decisions_total{{{Z},reason="tokenizer"}}': "0+2x30",
     f'kv_router_decisions_total{{{Z},reason="no_worker"}}': "0x30",
     f"kv_router_requests_total{{{Z}}}": "0+62x30",
-    f'kv_router_peers{{{Z},state="late"}}': "0x30",
+    f"kv_router_peers_lag_seconds{{{Z}}}": "0.001x30",
     f"kv_router_policy_errors_total{{{Z}}}": "0x30",
     f"kv_router_policy_slow_total{{{Z}}}": "0x30",
     f"kv_router_prompt_blocks_total{{{Z}}}": "0+620x30",
@@ -50,7 +50,7 @@ WELL = {
 CASES = {
     "KvRouterRedisDown": {f"kv_router_redis_up{{{Z}}}": "1x10 0x20"},
     "KvRouterPeerLate": {
-        f'kv_router_peers{{{Z},state="late"}}': "0x10 1x20"},
+        f"kv_router_peers_lag_seconds{{{Z}}}": "0.001x10 0.2x20"},
     "KvRouterWorkerOut": {
         f'kv_router_worker_health{{{W},state="ok"}}': "1x10 0x20",
         f'kv_router_worker_health{{{W},state="failed"}}': "0x10 1x20"},
