@@ -68,8 +68,8 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_sync_params[] = {
       at(name), 0, 0, ngx_http_kv_router_sync_name, 0 },
 
     { ngx_string("timeout"), NGX_HTTP_KV_ROUTER_MSEC,
-      at(timeout), 2 * KVR_TELLER_ABOUT_MS, NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT_MAX,
-      NULL, 0 },
+      at(timeout), 2 * KVR_TELLER_ABOUT_MS,
+      NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT_MAX, NULL, 0 },
 
     { ngx_string("key"), NGX_HTTP_KV_ROUTER_SET,
       at(key), 0, 0, ngx_http_kv_router_sync_key, 0 },

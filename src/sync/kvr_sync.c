@@ -82,7 +82,7 @@ kvr_sync_u32(kvr_msgpack_t *in, uint32_t *value)
 }
 
 
-/* What is counted, and clamped. */
+/* A count, clamped. */
 
 static bool
 kvr_sync_count(kvr_msgpack_t *in, int64_t *value)

@@ -94,7 +94,7 @@ size_t kvr_sync_write(const kvr_sync_message_t *m, char *out);
 /* The row of a rank of a worker; never 0. */
 uint64_t kvr_sync_row(const char *worker, size_t len, uint32_t rank);
 
-/* What is told of a holder's load, which was read at now_ms. */
+/* A holder's load as it is told; it was read at now_ms. */
 kvr_sync_row_t kvr_sync_load(uint64_t row, const kvr_load_row_t *load,
     uint64_t now_ms);
 

@@ -95,8 +95,8 @@ kvr_teller_loaded(const kvr_load_row_t *load)
 
 /*
  * Adds the row of a holder to the message, if it is due.  Requests that came
- * and went between two looks had the row in their adds as it was then: ended_ms
- * is another one now.  True: the holder has load.
+ * and went between two looks told the row as it was then, and have changed
+ * ended_ms.  True: the holder has load.
  */
 
 static bool

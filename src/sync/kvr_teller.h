@@ -18,7 +18,7 @@
 
 
 #define KVR_TELLER_ROWS_MS   20         /* between two looks at the rows */
-#define KVR_TELLER_ALIVE_MS  50         /* a router with load speaks so often */
+#define KVR_TELLER_ALIVE_MS  50         /* a router with load tells so often */
 #define KVR_TELLER_AGAIN_MS  500        /* a row is told so often */
 #define KVR_TELLER_ABOUT_MS  1000
 

@@ -50,7 +50,7 @@ typedef struct {
     uint64_t    router;                 /* the peer's id; never 0 */
     uint64_t    since_ms;               /* heard first; monotonic, our clock */
     uint64_t    heard_ms;               /* last */
-    uint64_t    uncached;               /* its tokens of the last 30 s */
+    uint64_t    uncached;               /* tokens of the last 30 s */
     uint32_t    lag_us;                 /* of the newest message */
     uint32_t    share;                  /* sixteenths */
     uint32_t    active;                 /* requests */
