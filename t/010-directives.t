@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 315;
+plan tests => repeat_each() * 313;
 
 run_tests();
 
@@ -1354,11 +1354,11 @@ invalid parameter "model=llama", it is now "served=" in
 
 
 
-=== TEST 136: what routers share has five settings
+=== TEST 136: what routers share has four settings
 --- http_config
     kv_router_zone   zone=main:8m;
     kv_router_redis  main redis://127.0.0.1:1;
-    kv_router_sync   main name=eu-1 timeout=2s max_lag=20ms
+    kv_router_sync   main name=eu-1 timeout=2s
                      key=0123456789abcdef bounds=own;
 --- request
 GET /t
@@ -1392,7 +1392,7 @@ GET /t
     kv_router_zone  zone=main:8m;
     kv_router_sync  main on;
 --- error_log
-invalid parameter "on": the parameters are off, name, timeout, max_lag, key, bounds in
+invalid parameter "on": the parameters are off, name, timeout, key, bounds in
 
 
 
@@ -1432,16 +1432,7 @@ invalid parameter "keys=": the parameters are off, name,
 
 
 
-=== TEST 144: news that are later than 150 ms never count
---- http_config
-    kv_router_zone  zone=main:8m;
-    kv_router_sync  main max_lag=151ms;
---- error_log
-invalid parameter "max_lag=151ms", it must be a time from 1ms to 150ms in
-
-
-
-=== TEST 145: an idle peer speaks each second
+=== TEST 144: an idle peer speaks each second
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_sync  main timeout=1s;
@@ -1450,7 +1441,7 @@ invalid parameter "timeout=1s", it must be a time from 2s to 1m in
 
 
 
-=== TEST 146: bounds are shared or own
+=== TEST 145: bounds are shared or own
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_sync  main bounds=half;
@@ -1459,7 +1450,7 @@ invalid parameter "bounds=half", it must be "shared" or "own" in
 
 
 
-=== TEST 147: without Redis there is nowhere to meet
+=== TEST 146: without Redis there is nowhere to meet
 --- http_config
     kv_router_zone  zone=main:8m;
     kv_router_sync  main name=a;

@@ -48,8 +48,8 @@ __DATA__
                         status:find("0123456789abcdef", 1, true))
             end
 --- response_body
-/status {"on":true,"routers":1,"messages":0,"refused":0,"missed":0,"dropped":0,"peers":[]} nil
-/off {"on":false,"routers":1,"messages":0,"refused":0,"missed":0,"dropped":0,"peers":[]} nil
+/status {"on":true,"routers":1,"messages":0,"refused":0,"dropped":0,"peers":[]} nil
+/off {"on":false,"routers":1,"messages":0,"refused":0,"dropped":0,"peers":[]} nil
 /none nil nil
 --- no_error_log
 0123456789abcdef
@@ -71,10 +71,8 @@ __DATA__
             end
 --- response_body
 kv_router_sync_lost_total{zone="main",why="refused"} 0
-kv_router_sync_lost_total{zone="main",why="missed"} 0
 kv_router_sync_lost_total{zone="main",why="dropped"} 0
 kv_router_peers{zone="main",state="fresh"} 0
-kv_router_peers{zone="main",state="late"} 0
 kv_router_peers{zone="main",state="silent"} 0
 kv_router_peers{zone="main",state="leaving"} 0
 kv_router_peers_lag_seconds{zone="main"} 0.000000

@@ -2,6 +2,7 @@
 requests or answer them after some time, and what each router says of them.
 """
 
+import collections
 import contextlib
 import http.client
 import json
@@ -17,6 +18,9 @@ from stage import PATIENCE, wait_until
 
 TIMEOUT = "3s"                  # until a silent peer is gone
 COUNTS = ("active_requests", "peers_requests")
+# a message of a router
+Told = collections.namedtuple(
+    "Told", "version router process clock about rows adds ends")
 
 
 class Engine(broken.Engine):

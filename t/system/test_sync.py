@@ -128,11 +128,12 @@ def a_reload_loses_nothing():
 
 
 def a_router_leaves():
-    """a router that ends says so, and shares nothing any more"""
+    """a router that ends is gone for the others, and shares nothing"""
     a, b, c = at.routers
     c.stop_nginx()
     for router in (a, b):
         router.hears(*({"a", "b"} - {router.name}))
+        router.said('peer "c" is gone: 2 routers share the load')
     at.start(c)
     at.meet()
     held = at.hold(c, 2)

@@ -17,11 +17,11 @@ import time
 import msgpack
 import redis
 
-from routers import Group, Router
+from routers import Group, Router, Told
 from stage import PATIENCE, Process, free_port, milliseconds, wait_until
 
 SECRET = "sesame"
-FULL = 1.5                      # seconds: each has told who it is
+ABOUT = 1.5                     # seconds: each has told who it is
 AWAY = (0, 200, 502)            # of requests whose nginx may be killed
 
 at = None                       # the group, set by main()
@@ -194,8 +194,8 @@ def garbage(_router):
     """what is no message is published"""
     return messages(lambda message, data: [
         data[:-1], data + b"\0", b"", b"\xc1" * 64, os.urandom(200),
-        msgpack.packb({**message, "l": [[1, 2]]}),
-        msgpack.packb({**message, "v": 2})])
+        msgpack.packb(Told(*message)._replace(rows=[[1, 2]])),
+        msgpack.packb(Told(*message)._replace(version=2))])
 
 
 def forged(_router):
@@ -205,21 +205,21 @@ def forged(_router):
     def spoil(message, _data):
         nonlocal number
         number += 1
-        ghost = {"v": 1, "r": 0xBAD, "p": 1, "n": number, "c": message["c"]}
+        told = Told(*message)
         rows = [[row[0], 1 << 63, -1, 1 << 62, 1 << 61, 1 << 60]
-                for row in message.get("l", [])]
-        adds = [[number, 7, bytes(range(6))]]
-        full = [number, 0, 1, 99, 1 << 63, False, "ghost", "0.1.0"]
-        return [msgpack.packb({**ghost, "l": rows, "a": adds, "f": full})]
+                for row in told.rows]
+        return [msgpack.packb(told._replace(
+            router=0xBAD, about=[99, 1 << 63, False, "ghost", "0.1.0"],
+            rows=rows, adds=[[number, 7, bytes(range(6))]], ends=[]))]
     return messages(spoil)
 
 
 def robbed(_router):
     """rows that a router has never told come in its name"""
     def spoil(message, _data):
-        rows = [[row[0], 1000, 0, 0, 0, 0] for row in message.get("l", [])]
-        return [msgpack.packb({**message, "n": message["n"] + 1, "l": rows})
-                ] if rows else []
+        told = Told(*message)
+        rows = [[row[0], 1000, 0, 0, 0, 0] for row in told.rows]
+        return [msgpack.packb(told._replace(rows=rows))] if rows else []
     return messages(spoil)
 
 
@@ -267,7 +267,7 @@ def other_parameters_are_another_group():
     with another("d", block_size=32) as d:
         held = at.hold(at.first, 2)
         at.exact()
-        time.sleep(FULL)
+        time.sleep(ABOUT)
         assert d.peers() == {}, d.peers()
         assert set(at.first.peers()) == {"b", "c"}, at.first.peers()
         at.release(held)
@@ -276,7 +276,7 @@ def other_parameters_are_another_group():
 def with_another_key_too():
     """and so it is with another key"""
     with another("d", sync="name=d key=0123456789abcdef") as d:
-        time.sleep(FULL)
+        time.sleep(ABOUT)
         assert d.peers() == {} and "d" not in at.first.peers()
 
 
@@ -344,7 +344,7 @@ def answers(ask):
 def off_is_alone():
     """with off a router neither tells nor hears"""
     with another("d", sync="off") as d:
-        time.sleep(FULL)
+        time.sleep(ABOUT)
         assert d.peers() == {} and "d" not in at.first.peers()
 
 
