@@ -320,11 +320,13 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len, uint64_t now_us)
     kvr_news_take(&p->news, m->clock_us, g->way_us, now_us);
     p->clock_us = kvr_max(p->clock_us, m->clock_us);
 
+    kvr_group_rows(g, p, now_us / 1000);
+
     if (m->about) {
         kvr_group_about(g, p, m);
+        kvr_group_expire(g, p);
     }
 
-    kvr_group_rows(g, p, now_us / 1000);
     kvr_group_judge(g, p, now_us);
     kvr_group_flights(g, m, now_us / 1000);
 
@@ -351,7 +353,6 @@ kvr_group_own(kvr_group_t *g, uint64_t uncached, bool leaving,
 
     for (i = 0, all = uncached; i < g->npeers; i++) {
         all += g->peers[i]->record.uncached;
-        kvr_group_expire(g, g->peers[i]);
     }
 
     share = leaving ? 0 : kvr_homes_share(uncached, all, g->share);

@@ -15,14 +15,15 @@
  * no new requests is LEAVING.  Its load counts while it is FRESH or LEAVING;
  * its share does unless it is leaving, until it is gone.
  *
- * NOTHING IS REPAIRED.  Rows are absolute numbers, and a row with load is told
- * each KVR_TELLER_AGAIN_MS: after a message is lost, a row is wrong for so
- * long.  A row that is not told for KVR_GROUP_ROW_US by the peer's clock is
- * 0; each second is looked for such: its zeros were lost, or the peer has no
- * such worker any more.  A row of a message that has an older clock than what
- * is known of the row is dropped, and so is one of an unknown worker.  An end
- * that is lost leaves its flight until KVR_FLIGHT_UNTIL_MS.  A row counts for
- * the generation that its holder has now.
+ * NOTHING IS REPAIRED.  Rows are absolute numbers, and while a row has load
+ * it is told each KVR_TELLER_AGAIN_MS: after a message is lost, a row is
+ * wrong for so long.  A row that is not told for KVR_GROUP_ROW_US by the
+ * peer's clock is 0: its zeros were lost, or the peer has no such worker
+ * any more.  Such rows are looked for each second, when the peer tells of
+ * itself.  A row of a message that has an older clock than what is known of
+ * the row is dropped, and so is one of an unknown worker.  An end that is
+ * lost leaves its flight until KVR_FLIGHT_UNTIL_MS.  A row counts for the
+ * generation that its holder has now.
  *
  * CLOCKS.  A message whose clock is off by more than `timeout` is refused, and
  * its peer is not heard by it.  So a forged clock can't keep a peer's own news

@@ -145,21 +145,23 @@ kvr_group_fleet(kvr_group_t *g, uint64_t now_us)
 void
 kvr_group_expire(kvr_group_t *g, kvr_group_peer_t *p)
 {
+    bool              any;
     uint32_t          i;
     kvr_group_row_t  *row;
 
-    for (i = 0; i < g->nfleet; i++) {
+    for (i = 0, any = false; i < g->max_holders; i++) {
 
-        row = &p->rows[g->fleet[i].holder];
+        row = &p->rows[i];
 
         if (row->clock_us && p->clock_us - row->clock_us > KVR_GROUP_ROW_US) {
             p->active -= row->load.active;
             memset(row, 0, sizeof(kvr_group_row_t));
-
-            if (p->counts) {
-                kvr_group_sum(g, &g->fleet[i]);
-            }
+            any = true;
         }
+    }
+
+    if (any && p->counts) {
+        kvr_group_sums(g);
     }
 }
 

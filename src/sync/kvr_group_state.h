@@ -84,7 +84,8 @@ const kvr_group_holder_t *kvr_group_holder(const kvr_group_t *g, uint64_t row);
 void kvr_group_sum(kvr_group_t *g, const kvr_group_holder_t *h);
 void kvr_group_sums(kvr_group_t *g);
 
-/* Zeroes the rows of a peer that were not told for KVR_GROUP_ROW_US. */
+/* Zeroes the rows of a peer that were not told for KVR_GROUP_ROW_US, of
+ * workers that are deleted here, too. */
 void kvr_group_expire(kvr_group_t *g, kvr_group_peer_t *p);
 
 /* Writes this router's place, and who is home. */
