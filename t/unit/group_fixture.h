@@ -5,8 +5,8 @@
  * one clock:
  *
  *     open_router(&a, 4);                      workers w0 to w3
- *     said = row("w1", 0, 5);                  what peer 7 says of w1
- *     hear(&a, 7);                             and a hears it
+ *     tell_row("w1", 5);                       what peer 7 says of w1
+ *     heard(&a, 7);                            and a hears it
  */
 
 
@@ -30,16 +30,13 @@ typedef struct {
     kvr_router_t        k;
     void               *base;
     kvr_group_t        *g;
-    kvr_group_heard_t   heard;
     kvr_rc_t            rc;             /* of the last message */
 } router_t;
 
 
 static uint64_t            now_us = 1000000000;
-static kvr_group_conf_t    conf = { 3000, 50, 0 };
-static kvr_sync_writer_t   writer;
-static kvr_sync_message_t  say;         /* the header of the next message */
-static uint64_t            numbers[256];                /* by peer */
+static kvr_group_conf_t    conf = { 3000, 0 };
+static kvr_sync_message_t  say;         /* the next message */
 
 
 #define now_ms  (now_us / 1000)
@@ -94,7 +91,7 @@ renew_group(router_t *r)
 static inline void
 open_router(router_t *r, uint32_t workers)
 {
-    char      id[8];
+    char      id[12];
     uint32_t  i;
 
     static const kvr_params_t  params = {
@@ -110,7 +107,6 @@ open_router(router_t *r, uint32_t workers)
     }
 
     renew_group(r);
-    memset(numbers, 0, sizeof(numbers));
 }
 
 
@@ -197,62 +193,64 @@ flying(router_t *r, uint64_t p, const char *id)
 }
 
 
-/* ---- messages of peers --------------------------------------------------- */
-
-/* A message of a peer, the next one of its process 1, that is sent now. */
+/* A request at a worker. */
 
 static inline void
-begin(uint64_t peer)
+reserve(router_t *r, const char *id, int64_t tokens, int64_t blocks,
+    kvr_reservation_t *load)
 {
-    say.router = peer;
-    say.process = say.process ? say.process : 1;
-    say.number = say.number ? say.number : ++numbers[peer % 256];
-    say.clock_us = say.clock_us ? say.clock_us : now_us - DELAY;
-    kvr_sync_begin(&writer, &say);
+    memset(load, 0, sizeof(kvr_reservation_t));
+    load->holder = holder_of(r, id);
+    load->generation = generation_of(r, id);
+    load->prefilling = 1;
+    load->prefill_tokens = tokens;
+    load->decode_blocks = blocks;
+
+    kvr_router_reserve(&r->k, load, now_ms);
 }
 
+
+/* ---- messages of peers --------------------------------------------------- */
 
 static inline void
 tell_row(const char *worker, int64_t active)
 {
-    kvr_sync_row_t  row;
-
-    memset(&row, 0, sizeof(row));
-    row.row = hash_of(worker, 0);
-    row.active = active;
-    row.prefills = active > 0;
-    row.prefill_tokens = active * 100;
-    row.age_ms = 40;
-    row.decode_blocks = active * 10;
-    (void) kvr_sync_put_row(&writer, &row);
+    say.rows[say.nrows++] = (kvr_sync_row_t) {
+        hash_of(worker, 0), active, active > 0, active * 100, 40, active * 10
+    };
 }
 
 
 static inline void
 tell_add(router_t *r, uint32_t id, uint64_t p, const char *worker)
 {
-    kvr_flight_t    flight;
-    kvr_sync_add_t  add;
+    kvr_flight_t     flight;
+    kvr_sync_add_t  *add;
 
     kvr_flight_sample(&flight, chains_of(r, p), BLOCKS, 0, false);
 
-    add.id = id;
-    add.row = hash_of(worker, 0);
-    add.n = flight.n;
-    memcpy(add.chains, flight.chains, sizeof(add.chains));
-    (void) kvr_sync_put_add(&writer, &add);
+    add = &say.adds[say.nadds++];
+    add->id = id;
+    add->row = hash_of(worker, 0);
+    add->n = flight.n;
+    memcpy(add->chains, flight.chains, sizeof(add->chains));
 }
 
 
-/* The next message has nothing of this one's header. */
+/* What was to be said is heard as a peer's, sent now; the next is empty. */
 
 static inline kvr_rc_t
-heard(router_t *r)
+heard(router_t *r, uint64_t peer)
 {
     size_t  len;
+    char    bytes[KVR_SYNC_MAX];
 
-    len = kvr_sync_finish(&writer);
-    r->rc = kvr_group_hear(r->g, writer.bytes, len, now_us, &r->heard);
+    say.router = peer;
+    say.process = kvr_max(say.process, 1);
+    say.clock_us = say.clock_us ? say.clock_us : now_us - DELAY;
+
+    len = kvr_sync_write(&say, bytes);
+    r->rc = kvr_group_hear(r->g, bytes, len, now_us);
     memset(&say, 0, sizeof(say));
 
     return r->rc;
@@ -264,35 +262,22 @@ heard(router_t *r)
 static inline void
 row_of(router_t *r, uint64_t peer, const char *worker, int64_t active)
 {
-    begin(peer);
     tell_row(worker, active);
-    (void) heard(r);
+    (void) heard(r, peer);
 }
 
 
-/* A full message in one part. */
+/* What a peer tells of itself. */
 
 static inline void
-begin_full(uint64_t peer, uint32_t share, uint64_t uncached)
+about_of(router_t *r, uint64_t peer, uint32_t share, uint64_t uncached)
 {
-    static uint64_t  epoch;
-
-    say.full = true;
-    say.epoch = ++epoch;
-    say.parts = 1;
+    say.about = true;
     say.share = share;
     say.uncached = uncached;
     (void) snprintf(say.name, sizeof(say.name), "peer %u", (unsigned) peer);
     strcpy(say.version, KVR_VERSION);
-    begin(peer);
-}
-
-
-static inline void
-full_of(router_t *r, uint64_t peer, uint32_t share, uint64_t uncached)
-{
-    begin_full(peer, share, uncached);
-    (void) heard(r);
+    (void) heard(r, peer);
 }
 
 
@@ -301,9 +286,7 @@ full_of(router_t *r, uint64_t peer, uint32_t share, uint64_t uncached)
 static inline void
 echo(router_t *r)
 {
-    say.alive = true;
-    begin(r->k.peers.zone->router);
-    (void) heard(r);
+    (void) heard(r, r->k.peers.zone->router);
 }
 
 

@@ -37,6 +37,15 @@ active(const char *id)
 }
 
 
+/* The shares of all, as the router's place has them; 0: it knows nobody. */
+
+static uint64_t
+shares_of(router_t *of)
+{
+    return of->k.peers.zone->place >> 32;
+}
+
+
 /* ---- sums --------------------------------------------------------------- */
 
 static void
@@ -46,18 +55,13 @@ sums(void)
 
     begin_test();
 
-    ok(!kvr_group_heard_any(r.g), "nobody is heard at first");
-    is_u64(kvr_peers_part(&r.k.peers, 60), 60, "and a bound is whole");
+    is_u64(kvr_peers_part(&r.k.peers, 60), 60, "alone a bound is whole");
 
-    full_of(&r, 7, 8, 100);
-    ok(kvr_group_heard_any(r.g), "a peer is heard");
-    full_of(&r, 7, 8, 100);
-
+    about_of(&r, 7, 8, 100);
     row_of(&r, 7, "w1", 3);
-    ok(r.heard.again == 0 && !r.heard.full, "a row asks nothing");
     row_of(&r, 8, "w1", 2);
     tick(&r);
-    ok(strcmp(record_of(&r, 7)->name, "peer 7") == 0, "and has its name");
+    ok(strcmp(record_of(&r, 7)->name, "peer 7") == 0, "a peer is heard, and has its name");
     ok(record_of(&r, 8)->name[0] == '\0', "another one has told none so far");
 
     row = load_of(&r, "w1");
@@ -78,84 +82,56 @@ sums(void)
     row_of(&r, 7, "w1", 0);
     is_u64((uint64_t) active("w1"), 1, "and is over with the next row");
 
-    is_u64(kvr_group_counts(r.g)->messages, 9, "messages of peers are counted");
+    is_u64(kvr_group_counts(r.g)->messages, 8, "messages of peers are counted");
     is_u64(kvr_group_counts(r.g)->refused, 0, "none was refused");
 
-    kvr_group_hear(r.g, "\xc0", 1, now_us, &r.heard);
+    (void) kvr_group_hear(r.g, "\xc0", 1, now_us);
     is_u64(kvr_group_counts(r.g)->refused, 1, "one that can't be read is");
 
     end_test();
 }
 
 
-/* ---- order -------------------------------------------------------------- */
+/* ---- rows by clock ------------------------------------------------------- */
 
 static void
 order(void)
 {
+    uint64_t  sent_us;
+
     begin_test();
 
-    say.number = 5;
     row_of(&r, 7, "w1", 1);
-    is_u64(r.heard.again, 0, "who is met just now has missed nothing");
-    pass(&r, 1000);
-    say.number = 6;
-    row_of(&r, 7, "w1", 2);
-    is_u64(kvr_group_counts(r.g)->missed, 0, "the next number is no gap");
-
-    say.number = 6;
-    say.clock_us = now_us - DELAY;
-    row_of(&r, 7, "w1", 9);
-    say.number = 5;
-    say.clock_us = now_us - 900000;
-    row_of(&r, 7, "w1", 9);
-    tick(&r);
-    is_u64((uint64_t) active("w1"), 2, "doubled and old messages are dropped");
-
-    say.number = 8;
-    row_of(&r, 7, "w1", 3);
-    is_u64(kvr_group_counts(r.g)->missed, 1, "a gap is counted");
-    is_u64(r.heard.again, 7, "and a full message is asked for");
-    is_u64((uint64_t) active("w1"), 3, "what was heard counts");
-    say.number = 10;
-    row_of(&r, 7, "w1", 4);
-    is_u64(r.heard.again, 0, "not twice in 100 ms");
-    pass(&r, 100);
-    say.number = 12;
-    row_of(&r, 7, "w1", 4);
-    is_u64(r.heard.again, 7, "but again after that");
-
-    say.process = 2;
-    say.number = 1;
-    say.clock_us = now_us - DELAY - 10;
-    row_of(&r, 7, "w1", 50);
-    is_u64((uint64_t) active("w1"), 4,
-           "a row of another process, which has an older clock, is dropped");
-    say.process = 2;
-    say.number = 2;
-    row_of(&r, 7, "w1", 5);
-    is_u64((uint64_t) active("w1"), 5, "a younger one is not");
-    say.process = 3;
-    say.number = 2;
-    row_of(&r, 7, "w1", 5);
-    is_u64(kvr_group_counts(r.g)->missed, 4,
-           "a process that does not begin with 1 has a gap");
-
     now_us += 1000;
-    say.process = 2;
-    say.number = 1;
-    row_of(&r, 7, "w1", 6);
-    is_u64((uint64_t) active("w1"), 6, "a process that begins anew is heard");
-    is_u64(kvr_group_counts(r.g)->missed, 4, "and is no gap");
+    row_of(&r, 7, "w1", 2);
+    sent_us = now_us - DELAY;
+    tick(&r);
+    now_us += 1000;
 
-    say.again = r.k.peers.zone->router;
-    begin(7);
-    heard(&r);
-    ok(r.heard.full, "a peer asks for our full message");
-    say.again = 8;
-    begin(7);
-    heard(&r);
-    ok(!r.heard.full, "or for another one's");
+    say.clock_us = sent_us;
+    row_of(&r, 7, "w1", 2);
+    is_u64((uint64_t) active("w1"), 2, "a doubled message changes nothing");
+
+    say.clock_us = sent_us - 1;
+    tell_row("w1", 9);
+    tell_row("w2", 4);
+    (void) heard(&r, 7);
+    is_u64((uint64_t) active("w1"), 2, "a row with an older clock is dropped");
+    is_u64((uint64_t) active("w2"), 4, "others of its message are not");
+
+    say.process = 2;
+    say.clock_us = sent_us - 1;
+    row_of(&r, 7, "w1", 50);
+    is_u64((uint64_t) active("w1"), 2, "whichever process tells it");
+
+    say.process = 2;
+    say.clock_us = sent_us + 1;
+    row_of(&r, 7, "w1", 5);
+    is_u64((uint64_t) active("w1"), 5, "a younger one is taken");
+
+    say.clock_us = sent_us - 1;
+    row_of(&r, 8, "w1", 1);
+    is_u64((uint64_t) active("w1"), 6, "clocks of other routers are others");
 
     end_test();
 }
@@ -172,14 +148,10 @@ clocks(void)
 
     row_of(&r, 7, "w1", 1);
     now_us += 10000;
-    say.process = 99;
-    say.number = 1;
     say.clock_us = UINT64_C(1) << 61;
     row_of(&r, 7, "w1", 1000);
     tick(&r);
     is_u64((uint64_t) active("w1"), 1, "a clock that is far ahead is refused");
-    say.process = 99;
-    say.number = 1;
     say.clock_us = now_us - 3200000;
     row_of(&r, 7, "w2", 1000);
     is_u64((uint64_t) active("w2"), 0, "and news older than timeout");
@@ -189,7 +161,6 @@ clocks(void)
 
     /* the first that is heard of a router is forged */
 
-    say.process = 99;
     say.clock_us = UINT64_C(1) << 61;
     row_of(&r, 8, "w2", 1000);
 
@@ -200,80 +171,6 @@ clocks(void)
 
     tick(&r);
     is_u64((uint64_t) active("w2"), 3, "a forged router is gone with timeout");
-
-    end_test();
-}
-
-
-/* ---- full messages ------------------------------------------------------ */
-
-/* Part `part` of `parts`, which names a worker. */
-
-static void
-part(uint64_t epoch, uint32_t no, uint32_t of, const char *worker,
-    int64_t n)
-{
-    say.full = true;
-    say.epoch = epoch;
-    say.part = no;
-    say.parts = of;
-    begin(7);
-    tell_row(worker, n);
-    (void) heard(&r);
-}
-
-
-static void
-full(void)
-{
-    uint32_t  i;
-
-    begin_test();
-
-    row_of(&r, 7, "w1", 1);
-    row_of(&r, 7, "w2", 2);
-    row_of(&r, 7, "w3", 3);
-    tick(&r);
-
-    now_us += 1000;
-    part(50, 0, 3, "w1", 10);
-    part(50, 2, 3, "w4", 40);
-    now_us += 1000;
-    row_of(&r, 7, "w3", 30);
-    is_u64((uint64_t) active("w2"), 2, "a part of a full message ends nothing");
-    part(50, 2, 3, "w4", 40);
-    is_u64((uint64_t) active("w2"), 2, "nor does one that is doubled");
-    part(50, 1, 3, "w5", 50);
-
-    is_u64((uint64_t) active("w1"), 10, "with all parts: a row that is named");
-    is_u64((uint64_t) active("w2"), 0, "one that is not is 0");
-    is_u64((uint64_t) active("w3"), 30, "unless it is younger than the first part");
-    is_u64((uint64_t) active("w4") + (uint64_t) active("w5"), 90,
-           "rows of the other parts");
-
-    say.process = 9;
-    say.number = 1;
-    say.clock_us = now_us - DELAY - 1500;
-    row_of(&r, 7, "w2", 99);
-    is_u64((uint64_t) active("w2"), 0, "an older row of it is no news");
-
-    now_us += 1000;
-    part(51, 0, 2, "w1", 11);
-    now_us += 1000;
-    part(52, 0, 1, "w1", 12);
-    is_u64((uint64_t) active("w4"), 0, "an epoch that lost a part is not waited for");
-    is_u64(record_of(&r, 7)->active, 6, "records of peers are made by the tick");
-    tick(&r);
-    is_u64(record_of(&r, 7)->active, 12, "with all that the peer has");
-
-    for (i = 0; i < 3000; i++) {
-        now_us += 1000;
-        begin_full(7, 8, 1);
-        tell_row(i % 2 ? "x1" : "x2", i);
-        (void) heard(&r);
-    }
-
-    is_u64(kvr_group_counts(r.g)->refused, 0, "rows that are over need no room");
 
     end_test();
 }
@@ -311,17 +208,26 @@ lag(void)
 
     lagging(0, 100);
     is_u64((uint64_t) active("w1"), 4, "a peer in step counts");
-    lagging(80, 80);
-    is_u64((uint64_t) active("w1"), 4, "one that lags counts for 100 ms");
-    is_u64(record_of(&r, 7)->lag_us / 1000, 80, "its lag is told");
-    lagging(80, 40);
-    is_u64((uint64_t) active("w1"), 0, "then not");
-    is_u64(record_of(&r, 7)->state, KVR_PEER_LATE, "it is late");
+    lagging(130, 2000);
+    is_u64((uint64_t) active("w1"), 4, "one that lags for 130 ms does, too");
+    is_u64(record_of(&r, 7)->lag_us / 1000, 130, "its lag is told");
+    is_u64(load_of(&r, "w1").begun_ms, now_ms - 170,
+           "its prefill began as much sooner");
+    lagging(170, 100);
+    is_u64((uint64_t) active("w1"), 0, "one that lags for 170 ms does not");
+    is_u64(record_of(&r, 7)->state, KVR_PEER_SILENT, "it is silent");
     ok(!kvr_peers_fresh(&r.k.peers, now_ms), "and nobody else is fresh");
-    lagging(10, 990);
-    is_u64((uint64_t) active("w1"), 0, "it must be in step for 1 s");
-    lagging(10, 40);
-    is_u64((uint64_t) active("w1"), 4, "then it counts again");
+    lagging(10, 10);
+    is_u64((uint64_t) active("w1"), 4, "in step it counts again at once");
+
+    /* half of our echo's way is part of the lag */
+
+    say.clock_us = now_us - 4000;
+    (void) heard(&r, r.k.peers.zone->router);
+    row_of(&r, 7, "w1", 4);
+    tick(&r);
+    is_u64(record_of(&r, 7)->lag_us, DELAY / 2,
+           "the quickest echo tells what a message takes at the least");
 
     end_test();
 }
@@ -332,8 +238,8 @@ silence(void)
 {
     begin_test();
 
-    full_of(&r, 7, 8, 100);
-    full_of(&r, 8, 8, 100);
+    about_of(&r, 7, 8, 100);
+    about_of(&r, 8, 8, 100);
     row_of(&r, 7, "w1", 4);
     row_of(&r, 8, "w1", 3);
     pass(&r, 140);
@@ -353,12 +259,44 @@ silence(void)
 
     pass(&r, 2780);
     is_u64(r.k.peers.zone->npeers, 2, "a peer stays for 3 s");
-    is_u64(r.k.peers.zone->nshares, 3, "and its share");
+    is_u64(shares_of(&r), 16, "and its share");
     row_of(&r, 8, "w1", 0);
     pass(&r, 260);
     is_u64(r.k.peers.zone->npeers, 1, "then it is gone");
     pass(&r, 100);
-    is_u64(r.k.peers.zone->nshares, 2, "with its share");
+    is_u64(shares_of(&r), 8, "with its share");
+
+    end_test();
+}
+
+
+static void
+leaving(void)
+{
+    begin_test();
+
+    about_of(&r, 7, 8, 100);
+    row_of(&r, 7, "w1", 4);
+    pass(&r, 100);
+    is_u64(shares_of(&r), 8, "a peer has a share");
+    ok(kvr_peers_homes(&r.k.peers) != NULL, "and workers");
+
+    say.leaving = true;
+    about_of(&r, 7, 8, 100);
+    pass(&r, 100);
+    is_u64(record_of(&r, 7)->state, KVR_PEER_LEAVING, "it says that it leaves");
+    is_u64((uint64_t) active("w1"), 4, "its streams go on");
+    is_u64(shares_of(&r), 0, "its share is over at once");
+    ok(kvr_peers_homes(&r.k.peers) == NULL, "and so are its homes");
+    is_u64(kvr_peers_part(&r.k.peers, 60), 60, "and its parts of bounds");
+
+    pass(&r, 200);
+    is_u64(record_of(&r, 7)->state, KVR_PEER_SILENT, "then it is silent");
+    is_u64((uint64_t) active("w1"), 0, "and does not count");
+    pass(&r, 2600);
+    is_u64(r.k.peers.zone->npeers, 1, "for 3 s");
+    pass(&r, 120);
+    is_u64(r.k.peers.zone->npeers, 0, "then it is gone");
 
     end_test();
 }
@@ -371,7 +309,7 @@ redis_gone(void)
 
     begin_test();
 
-    full_of(&r, 7, 8, 100);
+    about_of(&r, 7, 8, 100);
     row_of(&r, 7, "w1", 4);
     pass(&r, 100);
 
@@ -381,7 +319,7 @@ redis_gone(void)
     }
 
     is_u64(r.k.peers.zone->npeers, 1, "Redis is gone for 20 s: peers stay");
-    is_u64(r.k.peers.zone->nshares, 2, "and shares");
+    is_u64(shares_of(&r), 8, "and shares");
     ok(kvr_peers_homes(&r.k.peers) != NULL, "and homes");
     is_u64((uint64_t) active("w1"), 0, "but nothing counts");
 
@@ -453,18 +391,16 @@ fleet(void)
 static void
 add(uint64_t peer, uint32_t id, uint64_t prompt, const char *worker)
 {
-    begin(peer);
     tell_add(&r, id, prompt, worker);
-    (void) heard(&r);
+    (void) heard(&r, peer);
 }
 
 
 static void
 ends(uint64_t peer, uint32_t id)
 {
-    begin(peer);
-    (void) kvr_sync_put_end(&writer, id);
-    (void) heard(&r);
+    say.ends[say.nends++] = id;
+    (void) heard(&r, peer);
 }
 
 
@@ -484,7 +420,6 @@ flights(void)
     ends(7, 1);
     is_u64(flying(&r, 100, "w1"), BLOCKS, "an end ends what was added alone");
     say.process = 2;
-    say.number = 1;
     ends(8, 1);
     is_u64(flying(&r, 100, "w1"), BLOCKS, "an id is of a process");
     ends(8, 1);
@@ -507,38 +442,28 @@ flights(void)
 
     add(7, 5, 500, "w1");
     add(7, 6, 600, "w2");
-    add(8, 5, 700, "w3");
-    say.bye = true;
-    begin(7);
-    (void) heard(&r);
-    is_u64(flying(&r, 500, "w1") + flying(&r, 600, "w2"), 0,
-           "a bye ends all flights of the peer");
-    is_u64(flying(&r, 700, "w3"), BLOCKS, "and no other's");
-    pass(&r, 100);
-    ok(record_of(&r, 7) == NULL, "the peer is gone at once");
-    say.bye = true;
-    begin(7);
-    (void) heard(&r);
-    ok(record_of(&r, 7) == NULL, "and is not met by a bye");
 
-    row_of(&r, 8, "w3", 1);
-    pass(&r, 5000);
-    is_u64(flying(&r, 700, "w3"), 0, "a peer that is silent has no flights");
+    for (i = 0; i < 40; i++) {
+        add(8, 5, 700, "w3");
+        pass(&r, 100);
+    }
+
+    is_u64(flying(&r, 500, "w1") + flying(&r, 600, "w2"), 0,
+           "a peer that is gone has no flights");
+    is_u64(flying(&r, 700, "w3"), BLOCKS, "no other's end with them");
 
     /* the table is full */
 
     for (i = 0; i < 80000; i++) {
 
-        if (i % 100 == 0) {
-            begin(7);
-        }
-
         tell_add(&r, 1000 + i, 1, "w4");
 
-        if (i % 100 == 99) {
-            (void) heard(&r);
+        if (say.nadds == KVR_SYNC_ADDS) {
+            (void) heard(&r, 7);
         }
     }
+
+    (void) heard(&r, 7);
 
     ok(kvr_group_counts(r.g)->refused > 80000 - 65536,
        "65,536 adds at the most");
@@ -592,7 +517,6 @@ many(void)
 
     for (i = 0; i < 1000; i++) {
         say.process = i + 10;
-        say.number = 1;
         row_of(&r, 10, "w1", 1);
     }
 
@@ -610,34 +534,37 @@ handed_over(void)
 {
     begin_test();
 
-    full_of(&r, 7, 8, 100);
+    about_of(&r, 7, 8, 100);
     row_of(&r, 7, "w1", 4);
     add(7, 1, 100, "w1");
     now_us += 1000000;
+    echo(&r);
     kvr_group_tick(r.g, 100, false, now_us);
-    is_u64(kvr_group_share(r.g), 8, "a router has a half");
+    is_u64(kvr_peers_share(&r.k.peers), 8, "a router has a half");
+    is_u64(shares_of(&r), 16, "of all");
     pass(&r, 20);
     renew_group(&r);
 
     is_u64((uint64_t) active("w1"), 0, "a new holder of the lease knows no load");
-    ok(kvr_group_heard_any(r.g), "but peers");
+    is_u64(r.k.peers.zone->npeers, 1, "but peers");
     kvr_group_tick(r.g, 100, false, now_us);
-    is_u64(r.k.peers.zone->nshares, 2, "with their shares");
+    is_u64(kvr_peers_share(&r.k.peers), 8, "and the router's own share");
+    is_u64(shares_of(&r), 16, "and theirs");
     ok(kvr_peers_homes(&r.k.peers) != NULL, "and homes");
-    is_u64(kvr_group_share(r.g), 8, "and the router's own");
     ok(!kvr_peers_fresh(&r.k.peers, now_ms), "and nobody is fresh");
 
     now_us += 20000;
-    full_of(&r, 7, 8, 100);
-    ok(kvr_group_counts(r.g)->missed == 0, "and has no gap");
     row_of(&r, 7, "w1", 4);
     tick(&r);
     is_u64((uint64_t) active("w1"), 4, "its load is heard anew");
     is_u64(record_of(&r, 7)->since_ms, now_ms - 1040, "it is known as long");
+    ok(strcmp(record_of(&r, 7)->name, "peer 7") == 0, "by its name");
+
     now_us += 1000000;
     echo(&r);
     kvr_group_tick(r.g, 300, false, now_us);
-    is_u64(kvr_group_share(r.g), 12, "shares go on with its tokens");
+    is_u64(kvr_peers_share(&r.k.peers), 12,
+           "shares go on with the tokens that it told before");
 
     end_test();
 }
@@ -657,20 +584,12 @@ second(void)
 {
     uint32_t  i, k, t;
 
-    static uint64_t  sent[GROUP];
-
     for (i = 0; i < GROUP; i++) {
-
         for (k = 0; k < GROUP; k++) {
-            say.process = 1;
-            say.number = sent[i] + 1;
             say.leaving = leaves[i];
-            begin_full(four[i].k.peers.zone->router,
-                       kvr_group_share(four[i].g), tokens[i]);
-            (void) heard(&four[k]);
+            about_of(&four[k], four[i].k.peers.zone->router,
+                     kvr_peers_share(&four[i].k.peers), tokens[i]);
         }
-
-        sent[i]++;
     }
 
     for (t = 0; t < 50; t++) {
@@ -736,7 +655,7 @@ homes_of_four(void)
     seconds(4);
 
     for (i = 0; i < GROUP; i++) {
-        is_u64(kvr_group_share(four[i].g), 4, "router %u: a quarter", i);
+        is_u64(kvr_peers_share(&four[i].k.peers), 4, "router %u: a quarter", i);
     }
 
     is_u64(owned(owns), 32, "each worker is at home at exactly one of four");
@@ -750,14 +669,14 @@ homes_of_four(void)
     tokens[0] = 0;
     tokens[1] = 8000;
     seconds(4);
-    is_u64(kvr_group_share(four[0].g), 0, "a standby has no share");
+    is_u64(kvr_peers_share(&four[0].k.peers), 0, "a standby has no share");
     is_u64(owned(owns), 32, "each worker still has one home");
     is_u64(owns[0], 0, "the standby is nobody's");
     ok(owns[1] > owns[2] && owns[1] > owns[3], "who has more has more workers");
 
     leaves[1] = true;
     seconds(2);
-    is_u64(kvr_group_share(four[1].g), 0, "who leaves has no share");
+    is_u64(kvr_peers_share(&four[1].k.peers), 0, "who leaves has no share");
     is_u64(owned(owns), 32, "and gives its workers away");
     is_u64(owns[1], 0, "all of them");
     is_u64(record_of(&four[0], four[1].k.peers.zone->router)->state,
@@ -766,7 +685,7 @@ homes_of_four(void)
     tokens[2] = tokens[3] = 0;
     tokens[0] = 100;
     seconds(4);
-    is_u64(kvr_group_share(four[2].g), 0, "all goes to one router");
+    is_u64(kvr_peers_share(&four[2].k.peers), 0, "all goes to one router");
     owned(owns);
     is_u64(owns[0], 32, "it is home to all");
 
@@ -782,9 +701,9 @@ main(void)
     sums();
     order();
     clocks();
-    full();
     lag();
     silence();
+    leaving();
     redis_gone();
     fleet();
     flights();

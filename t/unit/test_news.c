@@ -1,8 +1,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * News of a peer: the order of messages, the lag, and the state: every pair of
- * a state and of what comes.
+ * News of a peer: the lag, which clocks are near, and until when the peer
+ * counts.
  */
 
 
@@ -10,52 +10,13 @@
 #include "tap.h"
 
 
-#define MAX_LAG  50000                  /* us */
 #define SECOND   UINT64_C(1000000)
 #define PEER_IS  UINT64_C(9000000000)   /* its clock, ahead of ours */
+#define MOST     (3 * SECOND)
 
 
 static kvr_news_t  news;
 static uint64_t    now_us = 100 * SECOND;
-
-static const char  *states[] = { "fresh", "late", "silent", "leaving" };
-
-
-/* ---- the order of messages ---------------------------------------------- */
-
-static void
-order(void)
-{
-    uint32_t          i, k;
-    kvr_news_count_t  last = { 7, 1000 };
-
-    static const uint64_t  clocks[] = { 999, 1000, 1001 };
-    static const uint64_t  ns[] = { 6, 7, 8, 9 };
-    static const char     *names[] = { "next", "gap", "restart", "old" };
-
-    static const kvr_news_order_t  want[3][4] = {
-        { KVR_NEWS_OLD, KVR_NEWS_OLD, KVR_NEWS_OLD, KVR_NEWS_OLD },
-        { KVR_NEWS_OLD, KVR_NEWS_OLD, KVR_NEWS_NEXT, KVR_NEWS_GAP },
-        { KVR_NEWS_RESTART, KVR_NEWS_RESTART, KVR_NEWS_NEXT, KVR_NEWS_GAP }
-    };
-
-    for (i = 0; i < 3; i++) {
-        for (k = 0; k < 4; k++) {
-            is_u64(kvr_news_order(&last, ns[k], clocks[i], k & 1), want[i][k],
-                   "after 7 at 1000, %u at %u is: %s", (unsigned) ns[k],
-                   (unsigned) clocks[i], names[want[i][k]]);
-        }
-    }
-
-    last.number = 0;
-
-    is_u64(kvr_news_order(&last, 1, 5, false), KVR_NEWS_NEXT,
-           "a process begins with 1");
-    is_u64(kvr_news_order(&last, 2, 5, false), KVR_NEWS_GAP,
-           "a process that begins with 2 has said something before");
-    is_u64(kvr_news_order(&last, 2, 5, true), KVR_NEWS_NEXT,
-           "which nobody missed who met the router just now");
-}
 
 
 /* ---- the least ---------------------------------------------------------- */
@@ -83,7 +44,7 @@ least(void)
 }
 
 
-/* ---- lag and state ------------------------------------------------------ */
+/* ---- lag ---------------------------------------------------------------- */
 
 /* A message that took so long, beyond the least. */
 
@@ -91,28 +52,80 @@ static void
 take(uint32_t lag_ms)
 {
     kvr_news_take(&news, now_us + PEER_IS - lag_ms * UINT64_C(1000), 0,
-                  MAX_LAG, now_us);
+                  now_us);
 }
 
 
-/* Messages of such a lag, each 10 ms. */
+/* A peer whose messages are quick. */
 
 static void
-takes(uint32_t lag_ms, uint32_t ms)
+met(void)
 {
-    uint64_t  until_us;
-
-    for (until_us = now_us + ms * UINT64_C(1000); now_us < until_us; ) {
-        now_us += 10000;
-        take(lag_ms);
-    }
+    memset(&news, 0, sizeof(news));
+    take(0);
+    now_us += 10000;
+    take(1);
 }
 
 
-static kvr_peer_state_t
-state(void)
+static void
+lag(void)
 {
-    return kvr_news_state(&news, true, false, now_us);
+    met();
+    is_u64(news.lag_us, 1000, "the lag is what is beyond the least");
+    is_u64(news.heard_us, now_us, "a message is heard now");
+    is_u64(news.sent_us, now_us - 1000, "and was sent before");
+
+    kvr_news_take(&news, now_us + PEER_IS, 2000, now_us);
+    is_u64(news.lag_us, 2000, "half of our own echo's way is added");
+
+    now_us += 10000;
+    take(500);
+    is_u64(news.lag_us, 500000, "an older message has its own lag");
+    is_u64(news.sent_us, now_us - 11000, "the newest is what was sent last");
+
+    memset(&news, 0, sizeof(news));
+    kvr_news_take(&news, 5, 0, now_us);
+    kvr_news_take(&news, (UINT64_C(1) << 62) - 1, 0, now_us);
+    kvr_news_take(&news, 0, 0, now_us);
+    ok(news.lag_us <= now_us && news.sent_us <= now_us,
+       "clocks that can't be give no lag beyond our own clock");
+}
+
+
+/* ---- which clocks are near ----------------------------------------------- */
+
+static bool
+near(int64_t off_us)
+{
+    return kvr_news_near(&news, (uint64_t) ((int64_t) (now_us + PEER_IS)
+                                            - off_us), MOST, now_us);
+}
+
+
+static void
+nears(void)
+{
+    memset(&news, 0, sizeof(news));
+    ok(near(0) && near(-100 * (int64_t) MOST) && near(50 * (int64_t) MOST),
+       "who was never heard can have any clock");
+
+    met();
+    ok(near(0) && near(MOST) && near(-(int64_t) MOST),
+       "3 s of the quickest message are near, both ways");
+    ok(!near(MOST + 1) && !near(-(int64_t) MOST - 1), "more are not");
+    ok(!kvr_news_near(&news, 0, MOST, now_us)
+       && !kvr_news_near(&news, (UINT64_C(1) << 62) - 1, MOST, now_us),
+       "nor are the ends of clocks");
+}
+
+
+/* ---- until when ---------------------------------------------------------- */
+
+static bool
+counts(bool load, uint64_t later_ms)
+{
+    return kvr_news_fresh(&news, load, now_us + later_ms * 1000);
 }
 
 
@@ -120,146 +133,36 @@ static void
 fresh(void)
 {
     memset(&news, 0, sizeof(news));
-    take(0);
-    takes(1, 100);
-}
+    ok(!counts(true, 0) && !counts(false, 0),
+       "who was never heard does not count");
 
+    met();
+    ok(counts(true, 149) && !counts(true, 150),
+       "150 ms, lag included, are fresh, more are not");
+    ok(counts(false, 1149) && !counts(false, 1150),
+       "a peer without load speaks each second");
 
-static void
-lags(void)
-{
-    fresh();
-    is_u64(news.lag_us, 1000, "the lag is what is beyond the least");
+    now_us += 400000;
+    take(120);
+    ok(counts(true, 30) && !counts(true, 31), "a slow one counts for less");
+    take(160);
+    ok(counts(true, 30), "a slower one takes nothing away");
 
-    kvr_news_take(&news, now_us + PEER_IS, 2000, MAX_LAG, now_us);
-    is_u64(news.lag_us, 2000, "and half of our own echo's way");
-
-    takes(60, 90);
-    is_u64(state(), KVR_PEER_FRESH, "a lag above max_lag for 90 ms is borne");
-    takes(40, 10);
-    takes(60, 90);
-    is_u64(state(), KVR_PEER_FRESH, "and again, when it was below between");
-    takes(60, 20);
-    is_u64(state(), KVR_PEER_LATE, "for more than 100 ms it is late");
-
-    takes(40, 3000);
-    is_u64(state(), KVR_PEER_LATE, "a lag above half of max_lag helps nobody");
-    takes(20, 1000);
-    is_u64(state(), KVR_PEER_LATE, "one below half does not at once");
-    takes(20, 20);
-    is_u64(state(), KVR_PEER_FRESH, "but after 1 s");
-
-    fresh();
-    now_us += 200000;
-    take(140);
-    now_us += 10000;
-    is_u64(state(), KVR_PEER_FRESH, "150 ms, lag included, are fresh");
-    now_us += 1000;
-    is_u64(state(), KVR_PEER_SILENT, "more are not");
-    is_u64(kvr_news_state(&news, false, false, now_us), KVR_PEER_FRESH,
-           "unless the peer has no load");
-    now_us += SECOND;
-    is_u64(kvr_news_state(&news, false, false, now_us), KVR_PEER_SILENT,
-           "a peer without load speaks each second");
-}
-
-
-/* ---- every pair --------------------------------------------------------- */
-
-typedef enum {
-    QUICK = 0,                          /* a message */
-    SLOW,                               /* messages that lag for 120 ms */
-    BETTER,                             /* ones that do not, for 1.1 s */
-    NOTHING,                            /* for 160 ms */
-    GOES,                               /* a message: it takes no more */
-    STAYS,                              /* one that it does */
-    INPUTS
-} input_t;
-
-
-static bool  leaving;
-
-
-static void
-put(input_t input)
-{
-    switch (input) {
-    case QUICK:
-        now_us += 1000;
-        take(1);
-        break;
-
-    case SLOW:
-        takes(60, 120);
-        break;
-
-    case BETTER:
-        takes(1, 1100);
-        break;
-
-    case NOTHING:
-        now_us += 160000;
-        break;
-
-    default:
-        now_us += 1000;
-        take(1);
-        leaving = input == GOES;
-        break;
-    }
-}
-
-
-static void
-pairs(void)
-{
-    uint32_t  from, input;
-
-    static const char  *inputs[] = {
-        "a message", "slow ones", "quick ones", "silence",
-        "that it leaves", "that it stays"
-    };
-
-    /* how each state is come to */
-
-    static const input_t  ways[4] = { QUICK, SLOW, NOTHING, GOES };
-
-    static const kvr_peer_state_t  want[4][INPUTS] = {
-        { KVR_PEER_FRESH, KVR_PEER_LATE, KVR_PEER_FRESH, KVR_PEER_SILENT,
-          KVR_PEER_LEAVING, KVR_PEER_FRESH },
-        { KVR_PEER_LATE, KVR_PEER_LATE, KVR_PEER_FRESH, KVR_PEER_SILENT,
-          KVR_PEER_LATE, KVR_PEER_LATE },
-        { KVR_PEER_FRESH, KVR_PEER_LATE, KVR_PEER_FRESH, KVR_PEER_SILENT,
-          KVR_PEER_LEAVING, KVR_PEER_FRESH },
-        { KVR_PEER_LEAVING, KVR_PEER_LATE, KVR_PEER_LEAVING, KVR_PEER_SILENT,
-          KVR_PEER_LEAVING, KVR_PEER_FRESH }
-    };
-
-    for (from = 0; from < 4; from++) {
-        for (input = 0; input < INPUTS; input++) {
-            fresh();
-            leaving = false;
-            put(ways[from]);
-            put(input);
-
-            is_u64(kvr_news_state(&news, true, leaving, now_us),
-                   want[from][input], "%s, then %s: %s", states[from],
-                   inputs[input], states[want[from][input]]);
-        }
-    }
-
-    memset(&news, 0, sizeof(news));
-    is_u64(state(), KVR_PEER_SILENT, "who was never heard is silent");
+    now_us += 400000;
+    take(151);
+    ok(!counts(true, 0), "151 ms do not count at all");
+    take(1);
+    ok(counts(true, 0), "and the next that is quick does at once");
 }
 
 
 int
 main(void)
 {
-    order();
     least();
-    lags();
-    pairs();
+    lag();
+    nears();
+    fresh();
 
     return done();
 }

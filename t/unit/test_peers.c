@@ -151,8 +151,10 @@ test_lease(void)
     is_u64(active(2, 1), 0, "who takes it zeroes the rows");
 
     kvr_peers_set_row(&peers, 2, &row);
+    kvr_peers_set_place(&peers, 1, 0, 2);
     kvr_peers_set_fresh(&peers, now_ms + KVR_PEERS_FRESH_MS);
-    ok(!kvr_peers_fresh(&peers, now_ms) && active(2, 1) == 0,
+    ok(!kvr_peers_fresh(&peers, now_ms) && active(2, 1) == 0
+       && kvr_peers_part(&peers, 8) == 8,
        "who has it no more writes nothing");
 
     now_ms += KVR_PEERS_LEASE_MS;
@@ -284,9 +286,7 @@ test_stopped(void)
 static void
 write_all(void)
 {
-    uint32_t  shares[4] = { 4, 4, 4, 4 };
-
-    kvr_peers_set_shares(&peers, shares, 4, 1);
+    kvr_peers_set_place(&peers, 4, 4, 16);
     kvr_peers_set_peers(&peers, records, 5);
 }
 
@@ -304,7 +304,6 @@ static void
 test_killed(void)
 {
     uint32_t    i, n, part, bad, steps;
-    uint32_t    shares[3] = { 8, 4, 4 };
     kvr_peer_t  out[KVR_PEERS_MAX];
 
     fresh();
@@ -318,7 +317,7 @@ test_killed(void)
 
     for (steps = 1; steps < KILLS; steps += 3) {
         (void) takes(false);
-        kvr_peers_set_shares(&peers, shares, 3, 0);
+        kvr_peers_set_place(&peers, 8, 0, 16);
         kvr_peers_set_peers(&peers, records, 3);
 
         if (kvr_peers_part(&peers, 19) != 9) {
@@ -341,6 +340,42 @@ test_killed(void)
 
     ok(steps > 30, "a writer is killed at %u instructions", steps);
     is_u64(bad, 0, "nothing half written is read; the next writer mends it");
+}
+
+
+/* Two places by turns, until it is killed. */
+
+static void
+move(void)
+{
+    for ( ;; ) {
+        kvr_peers_set_place(&peers, 1, 0, 4);
+        kvr_peers_set_place(&peers, 300, 100, 500);
+    }
+}
+
+
+static void
+test_torn(void)
+{
+    pid_t     pid;
+    uint32_t  i, part, bad, moved, last;
+
+    fresh();
+    (void) takes(false);
+    kvr_peers_set_place(&peers, 1, 0, 4);
+    pid = start(move);                  /* it has this process's lease */
+
+    for (i = 0, bad = 0, moved = 0, last = 0; moved < 1000; i++) {
+        part = kvr_peers_part(&peers, 1000);
+        bad += part != 250 && part != 600;
+        moved += part != last;
+        last = part;
+    }
+
+    end(pid);
+    is_u64(bad, 0, "a place is never torn");
+    note("%u reads, %u moves", i, moved);
 }
 
 
@@ -400,28 +435,41 @@ test_homes(void)
 }
 
 
-/* The parts of all routers, added up; 0: one is below 1. */
+/*
+ * How many of the parts of n routers are wrong: each is off by less than 1, but
+ * 1 at least; together they are the bound, and 1 for each that would have none.
+ */
 
-static uint64_t
-sum(const uint32_t *shares, uint32_t n, uint32_t bound)
+static uint32_t
+wrong(const uint32_t *shares, uint32_t n, uint32_t bound)
 {
-    uint32_t  i, part;
-    uint64_t  all;
+    uint32_t  i, all, before, part, bad, none;
+    uint64_t  sum;
+    double    exact;
 
-    all = 0;
-
-    for (i = 0; i < n; i++) {
-        kvr_peers_set_shares(&peers, shares, n, i);
-        part = kvr_peers_part(&peers, bound);
-
-        if (part < 1) {
-            return 0;
-        }
-
-        all += part;
+    for (i = 0, all = 0; i < n; i++) {
+        all += shares[i];
     }
 
-    return all;
+    for (i = 0, before = 0, sum = 0, bad = 0, none = 0; i < n; i++) {
+
+        kvr_peers_set_place(&peers, shares[i], before, all);
+        part = kvr_peers_part(&peers, bound);
+        before += shares[i];
+        sum += part;
+
+        if (all == 0) {
+            bad += part != bound;
+            continue;
+        }
+
+        exact = (double) bound * shares[i] / all;
+        bad += part < 1 || (part > 1 && part >= exact + 1) || part <= exact - 1;
+        none += (uint64_t) bound * before / all
+                == (uint64_t) bound * (before - shares[i]) / all;
+    }
+
+    return bad + (all && sum != (uint64_t) bound + none);
 }
 
 
@@ -434,34 +482,41 @@ test_parts(void)
     fresh();
     (void) takes(false);
     is_u64(kvr_peers_part(&peers, 64), 64, "alone the bound is whole");
+    is_u64(kvr_peers_share(&peers), 0, "and there is no share");
 
-    shares[0] = 16;
-    kvr_peers_set_shares(&peers, shares, 1, 0);
-    is_u64(kvr_peers_part(&peers, 64), 64, "as when others are gone");
+    kvr_peers_set_place(&peers, 16, 0, 16);
+    is_u64(kvr_peers_part(&peers, 64), 64, "as if nobody else has a share");
 
-    shares[0] = 5;
-    shares[1] = 5;
-    shares[2] = 6;
-    kvr_peers_set_shares(&peers, shares, 3, 0);
-    is_u64(kvr_peers_part(&peers, 64), 20, "64 by 5, 5 and 6");
-    is_u64(kvr_peers_part(&peers, 64), 20, "asked again");
-    is_u64(kvr_peers_part(&peers, 64 + KVR_PEERS_PARTS), 25, "another bound");
-    kvr_peers_set_shares(&peers, shares, 3, 2);
-    is_u64(kvr_peers_part(&peers, 64), 24, "as the last of them");
+    kvr_peers_set_place(&peers, 5, 0, 16);
+    is_u64(kvr_peers_share(&peers), 5, "a share is in its place");
+    is_u64(kvr_peers_part(&peers, 64), 20, "64 by 5, 5 and 6: the first");
+    is_u64(kvr_peers_part(&peers, 70), 21, "another bound");
     is_u64(kvr_peers_part(&peers, 0), 0, "no bound stays none");
+    kvr_peers_set_place(&peers, 5, 5, 16);
+    is_u64(kvr_peers_part(&peers, 70), 22, "the second");
+    kvr_peers_set_place(&peers, 6, 10, 16);
+    is_u64(kvr_peers_part(&peers, 70), 27, "the last");
 
-    shares[2] = 0;
-    kvr_peers_set_shares(&peers, shares, 3, 2);
+    kvr_peers_set_place(&peers, 0, 10, 10);
     is_u64(kvr_peers_part(&peers, 64), 1, "who has no share has one");
-    shares[0] = 0;
-    shares[1] = 0;
-    kvr_peers_set_shares(&peers, shares, 3, 0);
-    is_u64(kvr_peers_part(&peers, 64), 22, "without shares all are equal");
+    kvr_peers_set_place(&peers, 0, 0, 0);
+    is_u64(kvr_peers_part(&peers, 64), 64, "without shares the bound is whole");
 
-    bad = 0;
+    for (i = 0, bad = 0; i <= 16 * 16 * 16; i++) {
+        shares[0] = i % 17;
+        shares[1] = i / 16 % 17;
+        shares[2] = i / 256;
+
+        for (bound = 1; bound <= 40; bound++) {
+            bad += wrong(shares, 3, bound);
+        }
+    }
+
+    is_u64(bad, 0, "the parts of three routers are the bound, each at least 1");
+
     srand(1);
 
-    for (i = 0; i < 2000; i++) {
+    for (i = 0, bad = 0; i < 2000; i++) {
         n = 2 + (uint32_t) rand() % KVR_PEERS_MAX;
 
         for (k = 0; k < n; k++) {
@@ -469,11 +524,10 @@ test_parts(void)
         }
 
         bound = i % 7 ? 1 + (uint32_t) rand() % 200 : UINT32_MAX - i;
-
-        bad += sum(shares, n, bound) != kvr_max(bound, n);
+        bad += wrong(shares, n, bound);
     }
 
-    is_u64(bad, 0, "parts add up to the bound, each at least 1");
+    is_u64(bad, 0, "so are those of up to 32");
 }
 
 
@@ -505,6 +559,7 @@ main(void)
     test_leaving();
     test_stopped();
     test_killed();
+    test_torn();
     test_rows();
     test_homes();
     test_parts();
