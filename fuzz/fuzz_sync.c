@@ -21,16 +21,14 @@
 
 
 static void zone_open(void);
+static void check(const kvr_sync_message_t *m);
+static void same(const kvr_sync_message_t *a, const kvr_sync_message_t *b);
 static void hear(const char *bytes, size_t len);
-static void hear_known(const kvr_sync_message_t *m);
+static void hear_known(kvr_sync_message_t *m);
 static void sums(int64_t most);
-static size_t rewrite(const kvr_sync_message_t *m, size_t len);
-static void same(kvr_sync_message_t *a, kvr_sync_message_t *b);
 
 
 const uint32_t  fuzz_inputs = 200000;
-
-static kvr_sync_writer_t    writer;
 
 static _Alignas(4096) char  zone[ZONE];
 
@@ -42,10 +40,12 @@ static uint64_t             now_us = 1000000000;
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    char                *copy;
-    size_t               n;
-    kvr_rc_t             rc;
-    kvr_sync_message_t   m, again, told;
+    char      *copy;
+    size_t     n;
+    kvr_rc_t   rc;
+
+    static char                out[KVR_SYNC_MAX];
+    static kvr_sync_message_t  m, again;
 
     if (group == NULL) {
         zone_open();
@@ -54,129 +54,112 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     copy = fuzz_copy((const char *) bytes, len);
     hear(copy, len);
     rc = kvr_sync_read(copy, len, &m);
+    free(copy);
 
     if (rc == KVR_OK) {
+        check(&m);
+        n = kvr_sync_write(&m, out);
+        copy = fuzz_copy(out, n);
 
-        if (m.router == 0 || m.number == 0 || m.share > KVR_PEERS_SHARES
-            || (m.full && (m.part >= m.parts || m.parts > 1024))
-            || m.uncached > KVR_SYNC_MOST)
-        {
-            fuzz_fail("a header that can't be");
-        }
-
-        n = rewrite(&m, len);
-
-        if (n == 0 || kvr_sync_read(writer.bytes, n, &again) != KVR_OK) {
+        if (kvr_sync_read(copy, n, &again) != KVR_OK) {
             fuzz_fail("what was written again can't be read");
         }
 
-        told = m;
+        free(copy);
         same(&m, &again);
-        hear_known(&told);
+        hear_known(&m);
 
     } else if (rc != KVR_INVALID) {
         fuzz_fail("a message ends with %d", rc);
     }
 
-    free(copy);
-
     return 0;
 }
 
 
-/* Each value is written in its shortest form, but for the heads of lists. */
-
-static size_t
-rewrite(const kvr_sync_message_t *m, size_t len)
+static void
+check(const kvr_sync_message_t *m)
 {
-    bool                room;
-    uint32_t            id;
-    kvr_sync_add_t      add;
-    kvr_sync_row_t      row;
-    kvr_sync_message_t  from;
+    uint32_t               i, k;
+    const kvr_sync_row_t  *row;
 
-    from = *m;
-    from.alive = true;
-    room = true;
-
-    kvr_sync_begin(&writer, &from);
-
-    while (kvr_sync_row_next(&from, &row)) {
-        room &= kvr_sync_put_row(&writer, &row);
-    }
-
-    while (kvr_sync_add_next(&from, &add)) {
-        room &= kvr_sync_put_add(&writer, &add);
-    }
-
-    while (kvr_sync_end_next(&from, &id)) {
-        room &= kvr_sync_put_end(&writer, id);
-    }
-
-    if (from.left[KVR_SYNC_ROWS] || from.left[KVR_SYNC_ADDS]
-        || from.left[KVR_SYNC_ENDS])
+    if (m->router == 0 || m->clock_us >> 62 != 0
+        || m->nrows > KVR_SYNC_ROWS || m->nadds > KVR_SYNC_ADDS
+        || m->nends > KVR_SYNC_ENDS
+        || (m->about && (m->share > KVR_PEERS_SHARES
+                         || m->uncached > KVR_SYNC_MOST
+                         || strlen(m->name) > KVR_PEERS_NAME_MAX
+                         || strlen(m->version) >= sizeof(m->version))))
     {
-        fuzz_fail("a message that was taken has a broken end");
+        fuzz_fail("a header that can't be");
     }
 
-    if (!room && len <= KVR_SYNC_MAX - 2 * KVR_SYNC_LISTS) {
-        fuzz_fail("a message has grown");
+    for (i = 0; i < m->nrows; i++) {
+        row = &m->rows[i];
+
+        if (row->row == 0
+            || row->active < 0 || row->active > KVR_SYNC_MOST
+            || row->prefills < 0 || row->prefills > KVR_SYNC_MOST
+            || row->prefill_tokens < 0 || row->prefill_tokens > KVR_SYNC_MOST
+            || row->age_ms < 0 || row->age_ms > KVR_SYNC_MOST
+            || row->decode_blocks < 0 || row->decode_blocks > KVR_SYNC_MOST)
+        {
+            fuzz_fail("a row that can't be");
+        }
     }
 
-    return kvr_sync_finish(&writer);
+    for (i = 0; i < m->nadds; i++) {
+
+        if (m->adds[i].row == 0 || m->adds[i].n > KVR_FLIGHT_SAMPLES) {
+            fuzz_fail("an add that can't be");
+        }
+
+        for (k = 0; k < m->adds[i].n; k++) {
+            if (m->adds[i].chains[k] >> 48 != 0) {
+                fuzz_fail("a chain that can't be");
+            }
+        }
+    }
 }
 
 
 static void
-same(kvr_sync_message_t *a, kvr_sync_message_t *b)
+same(const kvr_sync_message_t *a, const kvr_sync_message_t *b)
 {
-    uint32_t        i, id[2];
-    kvr_sync_add_t  add[2];
-    kvr_sync_row_t  row[2];
+    uint32_t               i;
+    const kvr_sync_add_t  *add;
 
     if (a->router != b->router || a->process != b->process
-        || a->number != b->number || a->clock_us != b->clock_us
-        || a->again != b->again || a->bye != b->bye || a->full != b->full
-        || a->epoch != b->epoch || a->part != b->part || a->parts != b->parts
-        || a->share != b->share || a->uncached != b->uncached
-        || a->leaving != b->leaving || strcmp(a->name, b->name) != 0
-        || strcmp(a->version, b->version) != 0)
+        || a->clock_us != b->clock_us || a->about != b->about
+        || a->nrows != b->nrows || a->nadds != b->nadds
+        || a->nends != b->nends)
     {
         fuzz_fail("another header comes back");
     }
 
-    while (kvr_sync_row_next(b, &row[1])) {
-
-        if (!kvr_sync_row_next(a, &row[0])
-            || memcmp(&row[0], &row[1], sizeof(kvr_sync_row_t)) != 0
-            || row[0].row == 0 || row[0].active < 0
-            || row[0].decode_blocks > KVR_SYNC_MOST)
-        {
-            fuzz_fail("another row comes back");
-        }
+    if (a->about
+        && (a->share != b->share || a->uncached != b->uncached
+            || a->leaving != b->leaving || strcmp(a->name, b->name) != 0
+            || strcmp(a->version, b->version) != 0))
+    {
+        fuzz_fail("another router comes back");
     }
 
-    while (kvr_sync_add_next(b, &add[1])) {
+    if (memcmp(a->rows, b->rows, a->nrows * sizeof(kvr_sync_row_t)) != 0
+        || memcmp(a->ends, b->ends, a->nends * sizeof(uint32_t)) != 0)
+    {
+        fuzz_fail("another row or end comes back");
+    }
 
-        if (!kvr_sync_add_next(a, &add[0]) || add[0].id != add[1].id
-            || add[0].row != add[1].row || add[0].n != add[1].n)
+    for (i = 0; i < a->nadds; i++) {
+        add = &b->adds[i];
+
+        if (a->adds[i].id != add->id || a->adds[i].row != add->row
+            || a->adds[i].n != add->n
+            || memcmp(a->adds[i].chains, add->chains,
+                      add->n * sizeof(uint64_t)) != 0)
         {
             fuzz_fail("another add comes back");
-        }
-
-        for (i = 0; i < add[0].n; i++) {
-            if (add[0].chains[i] != add[1].chains[i]
-                || add[0].chains[i] >> 48 != 0)
-            {
-                fuzz_fail("another chain comes back");
-            }
-        }
-    }
-
-    while (kvr_sync_end_next(b, &id[1])) {
-
-        if (!kvr_sync_end_next(a, &id[0]) || id[0] != id[1]) {
-            fuzz_fail("another end comes back");
         }
     }
 }
@@ -191,7 +174,7 @@ zone_open(void)
     char      why[KVR_WHY_LEN], id[8];
     uint32_t  i;
 
-    static const kvr_group_conf_t  conf = { 3000, 50, 0 };
+    static const kvr_group_conf_t  conf = { 3000, 0 };
 
     if (kvr_router_format(zone, ZONE, &kinds[0].params, why) != KVR_OK
         || kvr_router_attach(&router, zone, ZONE, &kinds[0].params, why)
@@ -219,11 +202,10 @@ zone_open(void)
 static void
 hear(const char *bytes, size_t len)
 {
-    kvr_group_heard_t   heard;
-    static uint32_t     n;
+    static uint32_t  n;
 
     now_us += 3000;
-    (void) kvr_group_hear(group, bytes, len, now_us, &heard);
+    (void) kvr_group_hear(group, bytes, len, now_us);
 
     if (++n % 8 == 0) {
         kvr_group_tick(group, 1000, false, now_us);
@@ -241,45 +223,35 @@ hear(const char *bytes, size_t len)
 /* The message, as a router of few tells it, now, of workers that are there. */
 
 static void
-hear_known(const kvr_sync_message_t *m)
+hear_known(kvr_sync_message_t *m)
 {
-    char                id[8];
-    uint32_t            end;
-    kvr_sync_add_t      add;
-    kvr_sync_row_t      row;
-    kvr_sync_message_t  from;
+    char      id[8];
+    uint32_t  i;
 
-    static uint64_t     numbers[ROUTERS];
+    static char  out[KVR_SYNC_MAX];
 
-    from = *m;
-    from.router = from.router % ROUTERS + 1;
-    from.number = numbers[from.router - 1] += from.number % 3;
-    from.number = kvr_max(from.number, 1);
-    from.clock_us = now_us - from.clock_us % 100000;
-    from.process %= 4;
-    from.epoch %= 4;
-    from.parts = from.parts % 4 + 1;
-    from.part %= from.parts;
-    kvr_sync_begin(&writer, &from);
+    m->router = m->router % ROUTERS + 1;
+    m->clock_us = now_us - m->clock_us % 100000;
+    m->process %= 4;
 
-    while (kvr_sync_row_next(&from, &row)) {
-        (void) snprintf(id, sizeof(id), "w%u", (unsigned) row.row % WORKERS);
-        row.row = kvr_sync_row(id, strlen(id), 0);
-        (void) kvr_sync_put_row(&writer, &row);
+    for (i = 0; i < m->nrows; i++) {
+        (void) snprintf(id, sizeof(id), "w%u",
+                        (unsigned) (m->rows[i].row % WORKERS));
+        m->rows[i].row = kvr_sync_row(id, strlen(id), 0);
     }
 
-    while (kvr_sync_add_next(&from, &add)) {
-        (void) snprintf(id, sizeof(id), "w%u", (unsigned) add.row % WORKERS);
-        add.row = kvr_sync_row(id, strlen(id), 0);
-        add.id %= 16;
-        (void) kvr_sync_put_add(&writer, &add);
+    for (i = 0; i < m->nadds; i++) {
+        (void) snprintf(id, sizeof(id), "w%u",
+                        (unsigned) (m->adds[i].row % WORKERS));
+        m->adds[i].row = kvr_sync_row(id, strlen(id), 0);
+        m->adds[i].id %= 16;
     }
 
-    while (kvr_sync_end_next(&from, &end)) {
-        (void) kvr_sync_put_end(&writer, end % 16);
+    for (i = 0; i < m->nends; i++) {
+        m->ends[i] %= 16;
     }
 
-    hear(writer.bytes, kvr_sync_finish(&writer));
+    hear(out, kvr_sync_write(m, out));
 }
 
 
@@ -304,9 +276,10 @@ sums(int64_t most)
         }
     }
 
-    if (z->npeers > KVR_PEERS_MAX || z->nshares > KVR_PEERS_MAX + 1
-        || (z->nshares && z->own >= z->nshares)
-        || kvr_group_share(group) > KVR_PEERS_SHARES)
+    if (z->npeers > KVR_PEERS_MAX
+        || kvr_peers_share(&router.peers) > KVR_PEERS_SHARES
+        || kvr_peers_part(&router.peers, 64) < 1
+        || kvr_peers_part(&router.peers, 64) > 64)
     {
         fuzz_fail("a group that can't be");
     }

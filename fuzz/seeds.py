@@ -469,17 +469,16 @@ def members():
 
 def syncs():
     """Messages of routers."""
-    head = {"v": 1, "r": 0xFEDCBA9876543210, "p": 77, "n": 9, "c": 1 << 40}
+    head = [1, 0xFEDCBA9876543210, 77, 1 << 40]
+    about = [5, 123456, False, "router-a", "0.1.0"]
     rows = [[7, 1, 1, 4096, 20, 300], [2**64 - 1, 0, 0, 0, 0, 0]]
     adds = [[1, 7, bytes(range(198))], [2**32 - 1, 8, b""]]
-    full = [3, 0, 2, 5, 123456, False, "router-a", "0.1.0"]
-    for more in ({}, {"l": rows}, {"l": rows, "a": adds}, {"e": [1, 70000]},
-                 {"f": full, "l": rows}, {"g": 5}, {"b": True},
-                 {"l": rows * 40, "a": adds * 20, "e": [*range(300)],
-                  "f": full, "g": 1, "b": False, "later": [[{"x": None}]]},
-                 {"l": [[7, -1, 2**41, 1.5, 0, 0]]}, {"a": [[1, 0, b"x" * 5]]},
-                 {"l": [], "a": [], "e": []}):
-        yield msgpack.packb({**head, **more})
+    for more in ([None, [], [], []], [about, rows, [], []],
+                 [None, rows, adds, []], [None, [], [], [1, 70000]],
+                 [about + [1], rows * 64, adds * 12, [*range(256)], {"x": 1}],
+                 [None, [[7, -1, 2**41, 1.5, 0, 0]], [], []],
+                 [None, [], [[1, 0, b"x" * 5]], []], [None, rows * 65, [], []]):
+        yield msgpack.packb(head + more)
 
 
 def tapes():
