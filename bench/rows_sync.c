@@ -16,14 +16,12 @@
 #define ROWS_OPEN      256u             /* flights of a peer */
 #define ROWS_ROUNDS    20001u
 #define ROWS_TICKS     2001u
-#define ROWS_PART      128u             /* rows of a message */
 
 
 typedef enum {
     ROWS_ADD = 0,                       /* one, with its row */
     ROWS_END,
-    ROWS_CHANGED,                       /* ROWS_PART rows */
-    ROWS_FULL,                          /* the same, of a full message */
+    ROWS_CHANGED,                       /* KVR_SYNC_ROWS rows */
     ROWS_KINDS
 } rows_sync_kind_t;
 
@@ -37,14 +35,13 @@ static void rows_sync_tick(const char *name, bool shares);
 
 static kvr_group_t        *rows_g;
 static uint64_t            rows_rows[ROWS_WORKERS];
-static uint64_t            rows_numbers[ROWS_PEERS];
 static uint64_t            rows_took[ROWS_ROUNDS];
 static uint64_t            rows_now = 1000000000;           /* us */
-static kvr_sync_writer_t   rows_w;
-static kvr_group_heard_t   rows_heard;
+static kvr_sync_message_t  rows_m;
+static char                rows_bytes[KVR_SYNC_MAX];
 
 static const char *const   rows_kinds[ROWS_KINDS] = {
-    "an add", "an end", "128 rows", "128 rows, full"
+    "an add", "an end", "128 rows"
 };
 
 
@@ -81,7 +78,7 @@ rows_sync_open(kvr_router_t *k, void *base)
     kvr_params_t       params;
     kvr_worker_conf_t  conf;
 
-    static const kvr_group_conf_t  of = { 3000, 50, 0 };
+    static const kvr_group_conf_t  of = { 3000, 0 };
 
     memset(&params, 0, sizeof(params));
     params.block_size = 16;
@@ -114,62 +111,49 @@ rows_sync_open(kvr_router_t *k, void *base)
 static size_t
 rows_sync_message(rows_sync_kind_t kind, uint32_t i)
 {
-    uint32_t             k, n, peer;
-    kvr_sync_add_t       add;
-    kvr_sync_row_t       row;
-    kvr_sync_message_t   m;
+    uint32_t             k, n;
+    kvr_sync_row_t      *row;
+    kvr_sync_add_t      *add;
+    kvr_sync_message_t  *m;
 
     static uint64_t      turn;
 
-    peer = i % ROWS_PEERS;
     rows_now += 100;
 
-    memset(&m, 0, sizeof(m));
-    m.router = wl_mix(peer + 1);
-    m.process = 77;
-    m.number = ++rows_numbers[peer];
-    m.clock_us = rows_now - 50;
-    m.full = kind == ROWS_FULL;
-    m.epoch = i / ROWS_PEERS / (ROWS_WORKERS / ROWS_PART) + 1;
-    m.part = i / ROWS_PEERS % (ROWS_WORKERS / ROWS_PART);
-    m.parts = ROWS_WORKERS / ROWS_PART;
-    m.share = 2;
-    m.uncached = 1000000;
-    strcpy(m.name, "router");
-    kvr_sync_begin(&rows_w, &m);
+    m = &rows_m;
+    m->router = wl_mix(i % ROWS_PEERS + 1);
+    m->process = 77;
+    m->clock_us = rows_now - 50;
+    m->about = kind == ROWS_CHANGED;
+    m->share = 2;
+    m->uncached = 1000000;
+    strcpy(m->name, "router");
+    m->nrows = kind == ROWS_ADD ? 1 : kind == ROWS_END ? 0 : KVR_SYNC_ROWS;
+    m->nadds = kind == ROWS_ADD;
+    m->nends = kind == ROWS_END;
 
-    n = kind == ROWS_ADD ? 1 : kind == ROWS_END ? 0 : ROWS_PART;
-
-    for (k = 0; k < n; k++) {
+    for (k = 0; k < m->nrows; k++) {
         turn++;
-        row.row = rows_rows[(m.part * ROWS_PART + k + (n == 1 ? i : 0))
-                            % ROWS_WORKERS];
-        row.active = 20 + (int64_t) turn % 10;
-        row.prefills = 2;
-        row.prefill_tokens = 8000 + (int64_t) turn % 1000;
-        row.age_ms = 100;
-        row.decode_blocks = 4000;
-        ix_must(kvr_sync_put_row(&rows_w, &row), "room for a row");
+        row = &m->rows[k];
+        n = m->nadds ? i : i / ROWS_PEERS * KVR_SYNC_ROWS + k;
+        row->row = rows_rows[n % ROWS_WORKERS];
+        row->active = 20 + (int64_t) turn % 10;
+        row->prefills = 2;
+        row->prefill_tokens = 8000 + (int64_t) turn % 1000;
+        row->age_ms = 100;
+        row->decode_blocks = 4000;
     }
 
-    add.id = i / ROWS_PEERS + 1;
+    add = &m->adds[0];
+    add->id = m->ends[0] = i / ROWS_PEERS + 1;
+    add->row = m->rows[0].row;
+    add->n = KVR_FLIGHT_SAMPLES;
 
-    if (kind == ROWS_ADD) {
-        add.row = row.row;
-        add.n = KVR_FLIGHT_SAMPLES;
-
-        for (k = 0; k < add.n; k++) {
-            add.chains[k] = wl_mix(i * UINT64_C(64) + k) >> 16;
-        }
-
-        ix_must(kvr_sync_put_add(&rows_w, &add), "room for an add");
+    for (k = 0; k < add->n; k++) {
+        add->chains[k] = wl_mix(i * UINT64_C(64) + k) >> 16;
     }
 
-    if (kind == ROWS_END) {
-        ix_must(kvr_sync_put_end(&rows_w, add.id), "room for an end");
-    }
-
-    return kvr_sync_finish(&rows_w);
+    return kvr_sync_write(m, rows_bytes);
 }
 
 
@@ -183,8 +167,8 @@ rows_sync_hear(rows_sync_kind_t kind, uint32_t i, size_t *len)
     *len = rows_sync_message(kind, i);
 
     at = wl_now();
-    ix_must(kvr_group_hear(rows_g, rows_w.bytes, *len, rows_now, &rows_heard)
-            == KVR_OK, "a message");
+    ix_must(kvr_group_hear(rows_g, rows_bytes, *len, rows_now) == KVR_OK,
+            "a message");
 
     return wl_now() - at - ix_clock_ns;
 }
