@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,6 +49,10 @@ SPOILT = (r'\[error\] .*kv_router zone "\w+": (worker "[^"]+"(:| is down| has'
           r"| often has| stored| was not probed)|messages? of worker|registration of"
           r" worker|no event of worker|nothing was heard of|process"
           r" \d+ hangs)")
+# nginx takes USR2 for a mistake while its first parent lives, here the shell,
+# and executes the path that it was started by
+ADOPTED = ('"$(command -v nginx)" "$@" & '
+           'while [ ! -s nginx.pid ]; do sleep 0.05; done')
 MAGIC = b"enoz-rvk"             # what a zone's header begins with
 # a location's: its answers have what was decided, for decision()
 DECIDED = ('add_header x-decided "$kv_router_worker $kv_router_rank '
@@ -79,6 +84,7 @@ class Stage:
         self.redis = redis.Redis(host="127.0.0.1",
                                  port=self.redis_port)
         self.redis_server = self.nginx = None
+        self.masters = []               # of nginx that no Process knows of
         self.logs = []                  # error logs of nginx, all runs
         self.patience = PATIENCE        # seconds that a request may take
 
@@ -171,6 +177,35 @@ class Stage:
             self.wake()
             self.nginx.stop()
             self.nginx = None
+        while self.masters:
+            pid = self.masters.pop()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            wait_until(f"{pid} ends", lambda pid=pid: not runs(pid), PATIENCE)
+
+    def adopt(self):
+        """Starts nginx anew, so that it can upgrade()."""
+        self.stop_nginx()
+        wait_until("the pid file is gone", lambda: not (
+            self.directory / "nginx.pid").exists(), PATIENCE)
+        subprocess.run(
+            ["sh", "-c", ADOPTED, "sh", "-p", f"{self.directory}/", "-c",
+             "nginx.conf", "-e", self.logs[-1].name],
+            cwd=self.directory, check=True, timeout=PATIENCE,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        self.masters.append(self.master())
+        wait_until("nginx answers", self.status, PATIENCE)
+
+    def upgrade(self):
+        """USR2: a second nginx beside the first one, which is returned."""
+        before = self.master()
+        os.kill(before, signal.SIGUSR2)
+        wait_until("another master", lambda: self.master() != before, PATIENCE)
+        self.masters.append(self.master())
+        wait_until("its processes", lambda: len(self.children()) == PROCESSES,
+                   PATIENCE)
+        return before
 
     def reload(self):
         """`nginx -s reload`; returns when a new generation answers."""
@@ -472,6 +507,15 @@ class Stage:
                  and not any(re.search(what, line)
                              for what in (*allowed, SPOILT))]
         assert not wrong, "\n".join(wrong[:10])
+
+
+def runs(pid):
+    """Is the process there, and no zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[
+            2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def scores_of(answer):

@@ -5,17 +5,11 @@ the new nginx, whose zone is new, knows all again; TAP."""
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
-from stage import PATIENCE, PROCESSES, SEED, Stage, wait_until
+from stage import PATIENCE, SEED, Stage, runs, wait_until
 from traffic import Cache, Engines, Fleet, Load, Loop, make_prompts
-
-# nginx takes USR2 for a mistake while its first parent lives, here the shell,
-# and executes the path that it was started by.
-START = ('"$(command -v nginx)" "$@" & '
-         'while [ ! -s nginx.pid ]; do sleep 0.05; done')
 
 
 class Play:
@@ -36,46 +30,15 @@ class Play:
             Cache("w4", rng, self.prompts, secret=4)])
         self.fleet.drain()
         self.load = Load(loop, stage, self.prompts, random.Random(SEED + 1))
-        self.masters = []
-
-    def adopt(self):
-        """Starts nginx anew as a process that has lost its first parent."""
-        self.stage.stop_nginx()
-        wait_until("the pid file is gone", lambda: not (
-            self.stage.directory / "nginx.pid").exists(), PATIENCE)
-        subprocess.run(
-            ["sh", "-c", START, "sh", "-p", f"{self.stage.directory}/", "-c",
-             "nginx.conf", "-e", self.stage.logs[-1].name],
-            cwd=self.stage.directory, check=True, timeout=PATIENCE,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
-        self.masters.append(self.stage.master())
-        wait_until("nginx answers", self.stage.status, PATIENCE)
-
-    def end(self):
-        """Ends the processes that no Process knows of."""
-        for pid in self.masters:
-            if runs(pid):
-                os.kill(pid, signal.SIGTERM)
-                wait_until(f"{pid} ends", lambda pid=pid: not runs(pid),
-                           PATIENCE)
+        self.before = None              # the first master
 
 
 at = None                       # the Play, set by main()
 
 
-def runs(pid):
-    """Is the process there, and no zombie?"""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def all_is_known():
     """before the upgrade the index is the caches' state"""
-    at.adopt()
+    at.stage.adopt()
     at.stage.wait_applied(at.fleet.cursors())
     at.stage.check_index(at.fleet.model())
 
@@ -85,25 +48,19 @@ def a_new_nginx_starts_under_load():
     at.fleet.start()
     at.load.start()
     wait_until("streams are open", lambda: at.load.open > 3, PATIENCE)
-    os.kill(at.masters[0], signal.SIGUSR2)
-    wait_until("another master", lambda: at.stage.master() != at.masters[0],
-               PATIENCE)
-    at.masters.append(at.stage.master())
-    wait_until("its processes", lambda: len(at.stage.children()) == PROCESSES,
-               PATIENCE)
-    assert runs(at.masters[0]), "the old one has ended"
+    at.before = at.stage.upgrade()
+    assert runs(at.before), "the old one has ended"
 
 
 def the_old_one_ends():
     """WINCH and QUIT end the old one when its requests have ended"""
     wait_until("streams are open", lambda: at.load.open > 3, PATIENCE)
     begun = time.monotonic()
-    os.kill(at.masters[0], signal.SIGWINCH)
-    os.kill(at.masters[0], signal.SIGQUIT)
-    wait_until("the old master is gone", lambda: not runs(at.masters[0]),
-               PATIENCE)
+    os.kill(at.before, signal.SIGWINCH)
+    os.kill(at.before, signal.SIGQUIT)
+    wait_until("the old master is gone", lambda: not runs(at.before), PATIENCE)
     print(f"# {time.monotonic() - begun:.1f} s")
-    assert at.stage.master() == at.masters[1]
+    assert at.stage.master() == at.stage.masters[-1]
 
 
 def no_request_fails():
@@ -136,17 +93,14 @@ def main():
     global at
     with Stage("upgrade") as stage, Loop() as loop:
         at = Play(stage, loop)
-        try:
-            return stage.run([
-                all_is_known,
-                a_new_nginx_starts_under_load,
-                the_old_one_ends,
-                no_request_fails,
-                the_new_zone_knows_all,
-                no_load_is_left,
-                nothing_is_wrong_in_the_log])
-        finally:
-            at.end()
+        return stage.run([
+            all_is_known,
+            a_new_nginx_starts_under_load,
+            the_old_one_ends,
+            no_request_fails,
+            the_new_zone_knows_all,
+            no_load_is_left,
+            nothing_is_wrong_in_the_log])
 
 
 if __name__ == "__main__":
