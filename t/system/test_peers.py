@@ -118,17 +118,17 @@ def only_w1(*stages):
             at.check_idle()
 
 
-def fill(*stages):
+def fill(*stages, bound=BOUND):
     """Requests of all, again and again, until w1 has its bound."""
     def full():
         for at in stages:
             pool.submit(ask, at)
         time.sleep(0.1)
-        return engines["w1"].open == BOUND
+        return engines["w1"].open == bound
     wait_until("the bound is reached", full, PATIENCE)
     for _ in range(20):
         full()
-    assert engines["w1"].most == BOUND, engines["w1"].most
+    assert engines["w1"].most == bound, engines["w1"].most
 
 
 def they_find_one_another():
@@ -158,6 +158,27 @@ def bounds_are_divided():
         own = [at.workers()["w1"]["load"][0]["active_requests"]
                for at in (a, b)]
         assert min(own) > 0 and sum(own) == BOUND, own
+
+
+def own_bounds_are_whole():
+    """with bounds=own each has the whole of it, and a reload ends that"""
+    def reload(old, new):
+        for at in (a, b):
+            conf = at.directory / "nginx.conf"
+            conf.write_text(conf.read_text().replace(old, new))
+            at.reload()
+            at.wait_peers("fresh")
+
+    own = "    kv_router_sync main bounds=own;\n    kv_router_worker main w1 "
+    shared = own[own.rindex("    kv"):]
+    reload(shared, own)
+    with only_w1(a, b):
+        fill(a, b, bound=2 * BOUND)
+        for at in (a, b):
+            load = at.workers()["w1"]["load"][0]["active_requests"]
+            assert load == BOUND, load
+    reload(own, shared)
+    engines["w1"].most = 0
 
 
 def each_worker_has_one_home():
@@ -241,9 +262,9 @@ def main():
                             for name, engine in engines.items()})
         status = a.run([
             they_find_one_another, load_is_known, bounds_are_divided,
-            each_worker_has_one_home, what_is_new_goes_home,
-            homes_stay_without_redis, the_killed_are_gone,
-            the_logs_are_quiet])
+            own_bounds_are_whole, each_worker_has_one_home,
+            what_is_new_goes_home, homes_stay_without_redis,
+            the_killed_are_gone, the_logs_are_quiet])
         pool.shutdown(wait=False)
         return status
 

@@ -130,6 +130,27 @@ def redis_stopped(_router):
 
 
 @contextlib.contextmanager
+def overrun(router):
+    """it stands still until Redis ends its subscription, whose output is full"""
+    client, limit = at.first.redis, "client-output-buffer-limit"
+    before = client.config_get(limit)[limit]
+    channel = client.pubsub_channels("kv-sync:*")[0]
+
+    def ended():
+        for _ in range(100):
+            client.publish(channel, bytes(16384))
+        return client.pubsub_numsub(channel)[0][1] < len(at.routers)
+
+    client.config_set(limit, "pubsub 1mb 0 0")
+    try:
+        with stopped(router):
+            wait_until("Redis ends a subscription", ended, PATIENCE)
+            yield
+    finally:
+        client.config_set(limit, before)
+
+
+@contextlib.contextmanager
 def dropped(router):
     """its subscription ends again and again, and with it what was sent"""
     for _ in range(5):
@@ -224,8 +245,8 @@ def robbed(_router):
 
 
 FAULTS = (killed, stopped, reloaded, teller_killed, teller_stopped,
-          redis_killed, redis_stopped, dropped, doubled, delayed, garbage,
-          forged, robbed)
+          redis_killed, redis_stopped, overrun, dropped, doubled, delayed,
+          garbage, forged, robbed)
 ENDED = ("killed", "teller_killed")     # requests of these may end
 
 
@@ -270,6 +291,17 @@ def other_parameters_are_another_group():
         time.sleep(ABOUT)
         assert d.peers() == {}, d.peers()
         assert set(at.first.peers()) == {"b", "c"}, at.first.peers()
+        at.release(held)
+
+
+def another_version_too():
+    """and so is one whose messages are of another version"""
+    with messages(lambda message, _data: [msgpack.packb(
+            Told(*message)._replace(version=2, router=0xBAD))]):
+        held = at.hold(at.first, 2)
+        at.exact()
+        time.sleep(ABOUT)
+        assert at.first.status()["sync"]["routers"] == 3, at.first.status()
         at.release(held)
 
 
@@ -378,7 +410,8 @@ def main():
     with Group("abc") as at:
         return at.first.run([
             *(fault(wrong) for wrong in FAULTS),
-            other_parameters_are_another_group, with_another_key_too,
+            other_parameters_are_another_group, another_version_too,
+            with_another_key_too,
             who_may_not_publish_is_alone, a_replica_only_hears, off_is_alone,
             a_worker_goes_and_comes_again, the_logs_are_quiet])
 
