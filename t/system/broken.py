@@ -12,6 +12,7 @@ What an engine does with the next connection is said by its `mode`:
     bare          answers with what is not HTTP at all
     hang          reads the request, and no more
     held          answers when release() is called
+    held_body     streams until then
     error         500
     busy          503
     later         503 with a Retry-After of ten seconds
@@ -84,7 +85,7 @@ class Engine:
     @mode.setter
     def mode(self, mode):
         self._mode = mode
-        if mode == "held":
+        if mode.startswith("held"):
             self._released.clear()
         if mode == "refuse":
             self.die()
@@ -254,6 +255,13 @@ class Engine:
             if select.select([peer], [], [], 0)[0]:
                 return False            # the client has left
         return self._ok(peer)
+
+    def _held_body(self, peer):
+        self._stream(peer, 1)
+        while not self._released.wait(1):
+            peer.sendall(b"6\r\ndata\n\n\r\n")
+        peer.sendall(b"0\r\n\r\n")
+        return True
 
     def _error(self, peer):
         self._head(peer, "500 Internal Server Error", 0)

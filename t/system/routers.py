@@ -165,6 +165,8 @@ class Held:
 class Group:
     """Routers, and the engines that all of them have."""
 
+    policy = "least_loaded"
+
     def __init__(self, names, engines=("w0", "w1")):
         self.engines = [Engine(name) for name in engines]
         self.first = Router(names[0])
@@ -189,7 +191,7 @@ class Group:
         """Starts a router of these engines."""
         router.start_nginx({engine.name: engine.address
                             for engine in self.engines}, **{
-                                "policy": "least_loaded", **options})
+                                "policy": self.policy, **options})
 
     def meet(self):
         """Waits until each hears all others."""
@@ -197,10 +199,10 @@ class Group:
             router.hears(*(other.name for other in self.routers
                            if other is not router))
 
-    def hold(self, router, n, **options):
+    def hold(self, router, n, mode="held", **options):
         """Requests that engines hold until release()."""
         for engine in self.engines:
-            engine.mode = "held"
+            engine.mode = mode
         before = self.open()
         held = Held(router, n, **options)
         wait_until("the engines have them", lambda: self.open() >= before + n,
