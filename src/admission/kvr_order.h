@@ -1,0 +1,213 @@
+/*
+ * Copyright (C) the nginx-kv-router authors
+ *
+ * Order: which of the requests that wait in a pool goes next, when a worker
+ * has room.  A pure machine of (state, call): it knows no time, takes no lock
+ * and looks at no load.  The caller has the lock of the pool.
+ *
+ * ONE RULE AT TWO LEVELS.  A class has a service c: all that its requests were
+ * charged, by its weight.  So has a tenant in its class.  The class with the
+ * least c goes next, in it the tenant with the least c, in that who came first.
+ * V is what c the last grant began with: of classes in the pool, of tenants in
+ * their class.  Who arrives while none of its own waits gets c = max(c, V).  So
+ * nobody saves up service while there is nothing to serve, and nobody pays for
+ * what the others did not want then.  This is start-time fair queueing (Goyal,
+ * Vin and Cheng, SIGCOMM 1996), with the charge of VTC (Sheng et al., OSDI
+ * 2024): max(a block, uncached tokens at the worker) + 2 x output expected.
+ *
+ * LOCALITY.  Of the tenants within `quantum' of the least that can go, the
+ * request goes that has the least part of its prompt to prefill at the worker
+ * (deficit longest prefix match, Cao et al. 2025).  So between two tenants that
+ * both wait, the services differ by at most 2 x the largest charge by weight +
+ * quantum.
+ *
+ * BOUNDS.  A choice looks at KVR_ORDER_LOOK entries at most, four of a tenant.
+ * Of tenants that are not named, KVR_ORDER_TENANTS in all classes together
+ * have a service of their own; the others of a class share one.  A tenant with
+ * none waiting, none active and c <= V is forgotten: it loses nothing.
+ *
+ * MEMORY.  All is in one piece of memory, without pointers, which may be
+ * shared.  If a process dies while it writes, kvr_order_rebuild() makes lists
+ * and heaps anew from the entries, whose state is written last.
+ */
+
+
+#ifndef KVR_ORDER_H_INCLUDED
+#define KVR_ORDER_H_INCLUDED
+
+
+#include "../kvr.h"
+
+
+#define KVR_ORDER_CLASSES   8           /* at most */
+#define KVR_ORDER_TENANTS   4096
+#define KVR_ORDER_WAYS      8           /* of a set of these */
+#define KVR_ORDER_BEST      4           /* workers whose cost an entry has */
+#define KVR_ORDER_LOOK      64
+#define KVR_ORDER_EACH      4           /* entries of a tenant looked at */
+#define KVR_ORDER_NONE      UINT32_MAX
+#define KVR_ORDER_UNNAMED   UINT32_MAX
+
+
+typedef enum {
+    KVR_ORDER_FREE = 0,
+    KVR_ORDER_WAITING,
+    KVR_ORDER_GRANTED
+} kvr_order_state_t;
+
+/* What a request costs.  Tokens. */
+typedef struct {
+    uint32_t    prompt;                 /* at least 1 */
+    uint32_t    output;                 /* expected */
+    uint32_t    elsewhere;              /* uncached at all other workers */
+    uint32_t    nbest;
+    struct {
+        uint32_t  worker;
+        uint32_t  uncached;
+    } best[KVR_ORDER_BEST];
+} kvr_order_cost_t;
+
+typedef struct {
+    uint64_t          number;           /* of its coming; 0: free */
+    uint32_t          tenant;
+    uint32_t          state;            /* kvr_order_state_t, written last */
+    uint32_t          next;             /* of its tenant, or free */
+    uint32_t          prev;
+    uint32_t          worker;           /* of the grant */
+    uint32_t          charge;
+    uint64_t          owner;            /* the caller's */
+    kvr_order_cost_t  cost;
+} kvr_order_entry_t;
+
+typedef struct {
+    uint64_t    hash;                   /* of its name; 0: free */
+    double      service;                /* c */
+    double      weight;                 /* above 0 */
+    uint32_t    class;
+    uint32_t    named;                  /* its number, or KVR_ORDER_UNNAMED */
+    uint32_t    active;                 /* granted or passed, and not over */
+    uint32_t    first;                  /* entries that wait */
+    uint32_t    last;
+    uint32_t    place;                  /* in its class's heap, from 1; 0: none
+                                           of it waits */
+} kvr_order_tenant_t;
+
+typedef struct {
+    double      service;
+    double      weight;
+    double      start;                  /* V of its tenants */
+    uint32_t    waiting;                /* tenants, in the heap */
+} kvr_order_class_t;
+
+/* A tenant that the configuration names, over all classes. */
+typedef struct {
+    uint32_t    active;
+    uint32_t    max_active;             /* 0: no bound */
+} kvr_order_named_t;
+
+typedef struct {
+    uint32_t           nclasses;
+    uint32_t           nnamed;
+    uint32_t           nentries;
+    uint32_t           free;            /* the first free entry */
+    uint32_t           waiting;         /* entries */
+    uint32_t           block_size;      /* tokens */
+    double             quantum;         /* tokens */
+    double             start;           /* V of the classes */
+    uint64_t           number;          /* of the last that came */
+    uint64_t           looked;          /* choices that looked at all that they
+                                           may */
+    kvr_order_class_t  classes[KVR_ORDER_CLASSES];
+} kvr_order_zone_t;
+
+/* An entry, to be sorted. */
+typedef struct {
+    uint64_t    number;
+    uint32_t    entry;
+} kvr_order_came_t;
+
+/* A handle. */
+typedef struct {
+    kvr_order_zone_t    *zone;
+    kvr_order_named_t   *named;
+    kvr_order_tenant_t  *tenants;       /* named ones by class, then a shared
+                                           one for each class, then hashed */
+    kvr_order_entry_t   *entries;
+    kvr_order_came_t    *came;          /* for a rebuild */
+    uint32_t            *heaps;         /* of each class, tenants from place 1 */
+} kvr_order_t;
+
+
+typedef struct {
+    uint32_t    nclasses;               /* 1 to KVR_ORDER_CLASSES */
+    uint32_t    nnamed;
+    uint32_t    nentries;
+    uint32_t    block_size;
+    double      quantum;
+    double      weights[KVR_ORDER_CLASSES];
+} kvr_order_conf_t;
+
+size_t kvr_order_size(const kvr_order_conf_t *conf);
+
+/* memory: kvr_order_size() bytes, at a multiple of 8. */
+void kvr_order_format(kvr_order_t *o, void *memory,
+    const kvr_order_conf_t *conf);
+
+/*
+ * The tenant of a class by the hash of its name, not 0, or by its number;
+ * weight: above 0.  It stays the same while it waits or is active.
+ */
+uint32_t kvr_order_tenant(kvr_order_t *o, uint32_t class, uint64_t hash,
+    uint32_t named, double weight);
+
+/* May a request of the tenant be served now, by its max_active? */
+bool kvr_order_may(const kvr_order_t *o, uint32_t tenant);
+
+/* What a request is charged at a worker. */
+uint32_t kvr_order_charge(const kvr_order_t *o, const kvr_order_cost_t *cost,
+    uint32_t worker);
+
+/*
+ * A request waits.  owner: any number of the caller's.  KVR_ORDER_NONE: as many
+ * wait as may.
+ */
+uint32_t kvr_order_wait(kvr_order_t *o, uint32_t tenant,
+    const kvr_order_cost_t *cost, uint64_t owner);
+
+/* A request has found room at once, and is charged; see kvr_order_end(). */
+void kvr_order_pass(kvr_order_t *o, uint32_t tenant, uint32_t charge);
+
+/* Can the entry use the worker at all?  It must be quick. */
+typedef bool (*kvr_order_fits_pt)(void *data, const kvr_order_entry_t *entry,
+    uint32_t worker);
+
+/*
+ * The entry that goes next at a worker with room, or KVR_ORDER_NONE.  held: a
+ * bit of each class that can't go now.
+ */
+uint32_t kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t held,
+    kvr_order_fits_pt fits, void *data);
+
+/* The entry is granted a worker, and charged. */
+void kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker);
+
+/* The grant is not used: the charge is given back, and the entry waits as the
+ * first of its tenant. */
+void kvr_order_back(kvr_order_t *o, uint32_t entry);
+
+/* The grant is used: the entry is free, the tenant is active. */
+void kvr_order_take(kvr_order_t *o, uint32_t entry);
+
+/* The request is gone, waiting or granted; then the charge is given back. */
+void kvr_order_leave(kvr_order_t *o, uint32_t entry);
+
+/* A request that passed or was taken is over; it was charged `charge', and
+ * has cost `tokens'. */
+void kvr_order_end(kvr_order_t *o, uint32_t tenant, uint32_t charge,
+    uint64_t tokens);
+
+/* Makes the lists and the heaps from the entries and the services. */
+void kvr_order_rebuild(kvr_order_t *o);
+
+
+#endif /* KVR_ORDER_H_INCLUDED */
