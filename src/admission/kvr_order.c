@@ -191,7 +191,8 @@ kvr_order_exit(kvr_order_t *o, uint32_t tenant)
 
 /* ---- tenants ------------------------------------------------------------ */
 
-/* Who has none waiting and asks for service begins where the others are. */
+/* A class or a tenant that has none waiting begins where the others are, and a
+ * tenant a quantum before. */
 
 static void
 kvr_order_arrive(kvr_order_t *o, kvr_order_tenant_t *t)
@@ -205,7 +206,7 @@ kvr_order_arrive(kvr_order_t *o, kvr_order_tenant_t *t)
     }
 
     if (t->place == 0) {
-        t->service = kvr_max(t->service, c->start);
+        t->service = kvr_max(t->service, c->start - o->zone->quantum);
     }
 }
 
@@ -239,6 +240,7 @@ kvr_order_begin(kvr_order_t *o, uint32_t tenant, uint32_t charge)
     c->start = kvr_max(c->start, t->service);
 
     t->active++;
+    o->zone->granted += charge;
 
     if (t->named != KVR_ORDER_UNNAMED) {
         o->named[t->named].active++;
@@ -295,7 +297,7 @@ kvr_order_tenant(kvr_order_t *o, uint32_t class, uint64_t hash,
 
             if (t->hash == 0
                 || (t->place == 0 && t->active == 0
-                    && t->service <= z->classes[t->class].start))
+                    && t->service <= z->classes[t->class].start - z->quantum))
             {
                 tenant = i;
             }
@@ -421,6 +423,7 @@ kvr_order_wait(kvr_order_t *o, uint32_t tenant, const kvr_order_cost_t *cost,
     e->tenant = tenant;
     e->owner = owner;
     e->cost = *cost;
+    e->came = o->zone->granted;
 
     kvr_order_arrive(o, &o->tenants[tenant]);
     kvr_order_link(o, entry, false);
@@ -470,10 +473,13 @@ kvr_order_charge(const kvr_order_t *o, const kvr_order_cost_t *cost,
 void
 kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker)
 {
-    kvr_order_entry_t  *e;
+    kvr_order_entry_t   *e;
+    kvr_order_tenant_t  *t;
 
     e = &o->entries[entry];
+    t = &o->tenants[e->tenant];
 
+    t->passed = t->first == entry ? 0 : t->passed + 1;
     kvr_order_unlink(o, entry);
 
     e->worker = worker;
@@ -527,14 +533,37 @@ kvr_order_leave(kvr_order_t *o, uint32_t entry)
 typedef struct {
     const kvr_order_t  *order;
     uint32_t            worker;
+    uint32_t            workers;
     kvr_order_fits_pt   fits;
     void               *data;
     uint32_t            looked;
+    uint32_t            patient;        /* the first entry that would wait */
     uint32_t            best;           /* an entry */
     double              part;           /* of its prompt to prefill */
     double              most;           /* the service of tenants within
                                            quantum */
 } kvr_order_choice_t;
+
+
+/* Does the entry wait for a better worker? */
+
+static bool
+kvr_order_patient(const kvr_order_choice_t *ch, const kvr_order_entry_t *e)
+{
+    double                   saved;
+    const kvr_order_zone_t  *z;
+
+    z = ch->order->zone;
+
+    if (z->quantum == 0 || e->cost.nbest == 0) {
+        return false;
+    }
+
+    saved = (double) kvr_order_uncached(&e->cost, ch->worker)
+            - e->cost.best[0].uncached;
+
+    return z->granted - e->came < ch->workers * saved / 2;
+}
 
 
 /* The first entries of a tenant. */
@@ -543,18 +572,27 @@ static void
 kvr_order_look(kvr_order_choice_t *ch, const kvr_order_tenant_t *t)
 {
     double                    part;
-    uint32_t                  i, n;
+    uint32_t                  i, n, each;
     const kvr_order_entry_t  *e;
 
+    each = t->passed < KVR_ORDER_PASSED ? KVR_ORDER_EACH : 1;
+
     for (i = t->first, n = 0;
-         i != KVR_ORDER_NONE && n < KVR_ORDER_EACH
-         && ch->looked < KVR_ORDER_LOOK;
+         i != KVR_ORDER_NONE && n < each && ch->looked < KVR_ORDER_LOOK;
          i = e->next, n++)
     {
         e = &ch->order->entries[i];
         ch->looked++;
 
         if (!ch->fits(ch->data, e, ch->worker)) {
+            continue;
+        }
+
+        if (kvr_order_patient(ch, e)) {
+            if (ch->patient == KVR_ORDER_NONE) {
+                ch->patient = i;
+            }
+
             continue;
         }
 
@@ -638,16 +676,16 @@ kvr_order_look_class(kvr_order_choice_t *ch, uint32_t class)
 
 
 uint32_t
-kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t held,
-    kvr_order_fits_pt fits, void *data)
+kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t workers,
+    uint32_t held, kvr_order_fits_pt fits, void *data)
 {
     uint32_t            i, class;
     kvr_order_choice_t  ch;
     kvr_order_class_t  *classes;
 
     classes = o->zone->classes;
-    ch = (kvr_order_choice_t) { o, worker, fits, data, 0, KVR_ORDER_NONE, 0,
-                                0 };
+    ch = (kvr_order_choice_t) { o, worker, workers, fits, data, 0,
+                                KVR_ORDER_NONE, KVR_ORDER_NONE, 0, 0 };
 
     /* the classes in their order; one that was looked at is held */
 
@@ -672,7 +710,7 @@ kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t held,
 
     o->zone->looked += ch.looked == KVR_ORDER_LOOK;
 
-    return ch.best;
+    return ch.best == KVR_ORDER_NONE ? ch.patient : ch.best;
 }
 
 

@@ -5,26 +5,38 @@
  * has room.  A pure machine of (state, call): it knows no time, takes no lock
  * and looks at no load.  The caller has the lock of the pool.
  *
- * ONE RULE AT TWO LEVELS.  A class has a service c: all that its requests were
- * charged, by its weight.  So has a tenant in its class.  The class with the
- * least c goes next, in it the tenant with the least c, in that who came first.
- * V is what c the last grant began with: of classes in the pool, of tenants in
- * their class.  Who arrives while none of its own waits gets c = max(c, V).  So
- * nobody saves up service while there is nothing to serve, and nobody pays for
- * what the others did not want then.  This is start-time fair queueing (Goyal,
- * Vin and Cheng, SIGCOMM 1996), with the charge of VTC (Sheng et al., OSDI
- * 2024): max(a block, uncached tokens at the worker) + 2 x output expected.
+ * ONE RULE AT TWO LEVELS.  A class has a service c: all that its requests
+ * were charged, by its weight.  So has a tenant in its class.  The class with
+ * the least c goes next, in it the tenant with the least c, in that who came
+ * first.  V is what c the last grant began with: of classes in the pool, of
+ * tenants in their class.  A class that arrives while none of its own waits
+ * gets c = max(c, V), a tenant c = max(c, V - quantum): a tenant that asks
+ * for less than its part goes before those that always wait, a short burst of
+ * it, too.  So nobody saves up more than a quantum while there is nothing to
+ * serve, and nobody pays for what the others did not want then.  This is
+ * start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with the
+ * charge of VTC (Sheng et al., OSDI 2024): max(a block, uncached tokens at
+ * the worker) + 2 x output expected.
  *
- * LOCALITY.  Of the tenants within `quantum' of the least that can go, the
- * request goes that has the least part of its prompt to prefill at the worker
- * (deficit longest prefix match, Cao et al. 2025).  So between two tenants that
- * both wait, the services differ by at most 2 x the largest charge by weight +
- * quantum.
+ * LOCALITY, unless the quantum is 0.  Of the tenants within `quantum' of the
+ * least that can go, the request goes that has the least part of its prompt
+ * to prefill at the worker that has room (deficit longest prefix match, Cao
+ * et al. 2025).  The first of a tenant is passed by KVR_ORDER_PASSED of its
+ * own at most.  A request that would prefill d tokens more at this worker
+ * than at its best one lets others go until `workers' x d / 2 tokens were
+ * granted since it came: about the time in which all of them would have done
+ * what it saves, as charges count output, too (delay scheduling, Zaharia et
+ * al., EuroSys 2010).  If all would wait for another worker, the first one
+ * goes: no room stays free.
  *
- * BOUNDS.  A choice looks at KVR_ORDER_LOOK entries at most, four of a tenant.
- * Of tenants that are not named, KVR_ORDER_TENANTS in all classes together
- * have a service of their own; the others of a class share one.  A tenant with
- * none waiting, none active and c <= V is forgotten: it loses nothing.
+ * So between two tenants that both wait, the services differ by at most 2 x
+ * (the largest charge by weight + quantum) + workers x the largest d / 2.
+ *
+ * BOUNDS.  A choice looks at KVR_ORDER_LOOK entries at most, KVR_ORDER_EACH
+ * of a tenant.  Of tenants that are not named, KVR_ORDER_TENANTS in all
+ * classes together have a service of their own; the others of a class share
+ * one.  A tenant with none waiting, none active and c <= V - quantum is
+ * forgotten: it loses nothing.
  *
  * MEMORY.  All is in one piece of memory, without pointers, which may be
  * shared.  If a process dies while it writes, kvr_order_rebuild() makes lists
@@ -44,7 +56,8 @@
 #define KVR_ORDER_WAYS      8           /* of a set of these */
 #define KVR_ORDER_BEST      4           /* workers whose cost an entry has */
 #define KVR_ORDER_LOOK      64
-#define KVR_ORDER_EACH      4           /* entries of a tenant looked at */
+#define KVR_ORDER_EACH      8           /* entries of a tenant looked at */
+#define KVR_ORDER_PASSED    16          /* pass the first of their tenant */
 #define KVR_ORDER_NONE      UINT32_MAX
 #define KVR_ORDER_UNNAMED   UINT32_MAX
 
@@ -55,7 +68,7 @@ typedef enum {
     KVR_ORDER_GRANTED
 } kvr_order_state_t;
 
-/* What a request costs.  Tokens. */
+/* The cost of a request, in tokens. */
 typedef struct {
     uint32_t    prompt;                 /* at least 1 */
     uint32_t    output;                 /* expected */
@@ -64,7 +77,7 @@ typedef struct {
     struct {
         uint32_t  worker;
         uint32_t  uncached;
-    } best[KVR_ORDER_BEST];
+    } best[KVR_ORDER_BEST];             /* the least first */
 } kvr_order_cost_t;
 
 typedef struct {
@@ -76,6 +89,7 @@ typedef struct {
     uint32_t          worker;           /* of the grant */
     uint32_t          charge;
     uint64_t          owner;            /* the caller's */
+    double            came;             /* tokens granted before it came */
     kvr_order_cost_t  cost;
 } kvr_order_entry_t;
 
@@ -84,8 +98,10 @@ typedef struct {
     double      service;                /* c */
     double      weight;                 /* above 0 */
     uint32_t    class;
-    uint32_t    named;                  /* its number, or KVR_ORDER_UNNAMED */
+    uint32_t    named;                  /* a number, or KVR_ORDER_UNNAMED */
     uint32_t    active;                 /* granted or passed, and not over */
+    uint32_t    passed;                 /* granted after the first one that
+                                           waits was that */
     uint32_t    first;                  /* entries that wait */
     uint32_t    last;
     uint32_t    place;                  /* in its class's heap, from 1; 0: none
@@ -114,6 +130,7 @@ typedef struct {
     uint32_t           block_size;      /* tokens */
     double             quantum;         /* tokens */
     double             start;           /* V of the classes */
+    double             granted;         /* tokens, charged to all */
     uint64_t           number;          /* of the last that came */
     uint64_t           looked;          /* choices that looked at all that they
                                            may */
@@ -134,7 +151,8 @@ typedef struct {
                                            one for each class, then hashed */
     kvr_order_entry_t   *entries;
     kvr_order_came_t    *came;          /* for a rebuild */
-    uint32_t            *heaps;         /* of each class, tenants from place 1 */
+    uint32_t            *heaps;         /* of each class, tenants from
+                                           place 1 */
 } kvr_order_t;
 
 
@@ -163,13 +181,13 @@ uint32_t kvr_order_tenant(kvr_order_t *o, uint32_t class, uint64_t hash,
 /* May a request of the tenant be served now, by its max_active? */
 bool kvr_order_may(const kvr_order_t *o, uint32_t tenant);
 
-/* What a request is charged at a worker. */
+/* The charge of a request at a worker. */
 uint32_t kvr_order_charge(const kvr_order_t *o, const kvr_order_cost_t *cost,
     uint32_t worker);
 
 /*
- * A request waits.  owner: any number of the caller's.  KVR_ORDER_NONE: as many
- * wait as may.
+ * A request waits.  owner: any number of the caller's.  KVR_ORDER_NONE: as
+ * many wait as may.
  */
 uint32_t kvr_order_wait(kvr_order_t *o, uint32_t tenant,
     const kvr_order_cost_t *cost, uint64_t owner);
@@ -182,11 +200,11 @@ typedef bool (*kvr_order_fits_pt)(void *data, const kvr_order_entry_t *entry,
     uint32_t worker);
 
 /*
- * The entry that goes next at a worker with room, or KVR_ORDER_NONE.  held: a
- * bit of each class that can't go now.
+ * The entry that goes next at a worker with room, or KVR_ORDER_NONE.  workers:
+ * that the pool has.  held: a bit of each class that can't go now.
  */
-uint32_t kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t held,
-    kvr_order_fits_pt fits, void *data);
+uint32_t kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t workers,
+    uint32_t held, kvr_order_fits_pt fits, void *data);
 
 /* The entry is granted a worker, and charged. */
 void kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker);

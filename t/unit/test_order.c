@@ -88,7 +88,7 @@ serve(uint32_t worker)
 {
     uint32_t  entry, of;
 
-    entry = kvr_order_next(&o, worker, 0, fits, NULL);
+    entry = kvr_order_next(&o, worker, WORKERS, 0, fits, NULL);
 
     if (entry == KVR_ORDER_NONE) {
         return KVR_ORDER_NONE;
@@ -113,28 +113,28 @@ test_first_come(void)
     fresh(1, 0, 0);
     a = tenant(0, 1);
 
-    ok(kvr_order_next(&o, 0, 0, fits, NULL) == KVR_ORDER_NONE,
+    ok(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL) == KVR_ORDER_NONE,
        "nobody waits: nobody goes");
 
     entry[0] = waits(a, 100, 0);
     entry[1] = waits(a, 10, 0);
     entry[2] = waits(a, 1000, 0);
 
-    is_u64(kvr_order_next(&o, 0, 0, fits, NULL), entry[0],
+    is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[0],
            "of one tenant goes who came first");
     is_u64(o.zone->waiting, 3, "and to ask changes nothing");
 
     kvr_order_grant(&o, entry[0], 2);
-    is_u64(kvr_order_next(&o, 0, 0, fits, NULL), entry[1], "then the second");
+    is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[1], "then the second");
     kvr_order_back(&o, entry[0]);
-    is_u64(kvr_order_next(&o, 0, 0, fits, NULL), entry[0],
+    is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[0],
            "a grant that was not used goes to the head");
     ok(o.tenants[a].service == 0 && o.tenants[a].active == 0,
        "and costs nothing");
 
     kvr_order_leave(&o, entry[1]);
     kvr_order_leave(&o, entry[0]);
-    is_u64(kvr_order_next(&o, 0, 0, fits, NULL), entry[2],
+    is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[2],
            "who has left is passed over");
 
     kvr_order_grant(&o, entry[2], 2);
@@ -187,12 +187,12 @@ test_bounds(void)
        "its max_active holds over all");
 
     (void) waits(a, 10, 0);
-    is_u64(kvr_order_next(&o, 0, 0, fits, NULL), KVR_ORDER_NONE,
+    is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), KVR_ORDER_NONE,
            "none of it goes");
     kvr_order_end(&o, b, 10, 10);
-    ok(kvr_order_next(&o, 0, 0, fits, NULL) != KVR_ORDER_NONE,
+    ok(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL) != KVR_ORDER_NONE,
        "until one is over");
-    is_u64(kvr_order_next(&o, 0, 1, fits, NULL), KVR_ORDER_NONE,
+    is_u64(kvr_order_next(&o, 0, WORKERS, 1, fits, NULL), KVR_ORDER_NONE,
            "a class that is held does not go");
 
     for (i = 1; i < ENTRIES; i++) {
@@ -233,8 +233,8 @@ test_look(void)
     (void) kvr_order_wait(&o, a, &c, 2);
     entry = kvr_order_wait(&o, b, &c, 2);
 
-    is_u64(kvr_order_next(&o, 1, 0, fits, NULL), entry,
-           "four of a tenant are looked at, then the next tenant");
+    is_u64(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL), entry,
+           "some of a tenant are looked at, then the next tenant");
 
     fresh(1, 0, 0);
     refused_worker = 1;
@@ -247,10 +247,10 @@ test_look(void)
         (void) kvr_order_wait(&o, tenant(0, i), &c, 1);
     }
 
-    is_u64(kvr_order_next(&o, 1, 0, fits, NULL), KVR_ORDER_NONE,
+    is_u64(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL), KVR_ORDER_NONE,
            "64 entries are looked at");
     is_u64(o.zone->looked, 1, "which is counted");
-    ok(kvr_order_next(&o, 0, 0, fits, NULL) != KVR_ORDER_NONE,
+    ok(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL) != KVR_ORDER_NONE,
        "another worker finds one at once");
 }
 
@@ -271,14 +271,104 @@ test_locality(void)
     c.best[0].uncached = 100;
     warm = kvr_order_wait(&o, b, &c, 0);
 
-    is_u64(kvr_order_next(&o, 3, 0, fits, NULL), warm,
+    is_u64(kvr_order_next(&o, 3, WORKERS, 0, fits, NULL), warm,
            "within the quantum goes what the worker has");
-    is_u64(kvr_order_next(&o, 2, 0, fits, NULL), cold,
+    is_u64(kvr_order_next(&o, 2, WORKERS, 0, fits, NULL), cold,
            "at another worker who came first");
 
     kvr_order_pass(&o, b, 501);
-    is_u64(kvr_order_next(&o, 3, 0, fits, NULL), cold,
+    is_u64(kvr_order_next(&o, 3, WORKERS, 0, fits, NULL), cold,
            "beyond the quantum goes who had less");
+}
+
+
+/* A tenant's first one is passed by 16 of its own, whatever they have cached. */
+
+static void
+test_passed(void)
+{
+    uint32_t          i, a, cold;
+    kvr_order_cost_t  c;
+
+    fresh(1, 0, 1e6);
+    a = tenant(0, 1);
+    cold = waits(a, 1000, 0);
+    c = cost(1000, 0);
+    c.nbest = 1;
+    c.best[0].worker = 0;
+
+    for (i = 0; i < 40; i++) {
+        (void) kvr_order_wait(&o, a, &c, 0);
+    }
+
+    for (i = 0; kvr_order_next(&o, 0, WORKERS, 0, fits, NULL) != cold; i++) {
+        (void) serve(0);
+    }
+
+    is_u64(i, KVR_ORDER_PASSED, "so many of its own pass a tenant's first one");
+}
+
+
+/* A request lets others go until its best worker has had its time. */
+
+static void
+test_patience(void)
+{
+    uint32_t          a, b, warm, cold;
+    kvr_order_cost_t  c;
+
+    fresh(1, 0, 500);
+    a = tenant(0, 1);
+    b = tenant(0, 2);
+    c = cost(1000, 0);
+    c.nbest = 1;
+    c.best[0].worker = 3;
+    warm = kvr_order_wait(&o, a, &c, 0);
+
+    is_u64(kvr_order_next(&o, 0, 4, 0, fits, NULL), warm,
+           "alone it goes to any worker");
+
+    cold = waits(b, 1000, 0);
+    kvr_order_pass(&o, b, 1000);
+    is_u64(kvr_order_next(&o, 0, 4, 0, fits, NULL), cold,
+           "it lets others go to other workers, beyond the quantum, too");
+    is_u64(kvr_order_next(&o, 3, 4, 0, fits, NULL), warm,
+           "but not to its best one");
+
+    kvr_order_pass(&o, b, 999);
+    is_u64(kvr_order_next(&o, 0, 4, 0, fits, NULL), cold,
+           "until half of what it saves, by the workers,");
+    kvr_order_pass(&o, b, 1);
+    is_u64(kvr_order_next(&o, 0, 4, 0, fits, NULL), warm, "was granted");
+}
+
+
+/* Who asks for little goes before who always waits, for a quantum. */
+
+static void
+test_credit(void)
+{
+    uint32_t  i, a, b;
+
+    fresh(1, 0, 1000);
+    a = tenant(0, 1);
+    b = tenant(0, 2);
+
+    for (i = 0; i < 200; i++) {
+        (void) waits(a, 100, 0);
+    }
+
+    for (i = 0; i < 100; i++) {
+        (void) serve(0);
+    }
+
+    for (i = 0; i < 50; i++) {
+        (void) waits(b, 100, 0);
+    }
+
+    for (i = 0; serve(0) == b; i++) { /* void */ }
+
+    ok(i >= 10 && i <= 12, "a burst of a quantum goes first: %u of it", i);
 }
 
 
@@ -396,7 +486,7 @@ test_weights(void)
             }
         }
 
-        charge = o.entries[kvr_order_next(&o, 0, 0, fits, NULL)].cost.prompt;
+        charge = o.entries[kvr_order_next(&o, 0, WORKERS, 0, fits, NULL)].cost.prompt;
         of = serve(0);
 
         for (k = 0; k < 3; k++) {
@@ -428,19 +518,21 @@ test_weights(void)
 
 /*
  * Two that both wait, in a window: what they were served by weight differs by
- * at most two of the largest charge and the quantum, at both levels.
+ * at most two of the largest charge and the quantum, and by what a request lets
+ * others have before it, at both levels.
  */
 
 static void
 test_fair(double quantum)
 {
     bool      good;
-    double    low[8], high[8], d, most, s[8];
+    double    low[8], high[8], d, most, bound, s[8];
     uint32_t  i, j, k, t[8], n;
 
     fresh(2, 0, quantum);
     good = true;
     most = 0;
+    bound = 2 * (LARGEST + quantum) + (quantum ? WORKERS * LARGEST / 2 : 0);
 
     for (i = 0; i < 8; i++) {
         t[i] = tenant(i % 2, 10 + i);
@@ -486,7 +578,7 @@ test_fair(double quantum)
                     d = (high[i] - low[i]) - (high[j] - low[j]);
                     d = d < 0 ? -d : d;
                     most = kvr_max(most, d);
-                    good &= d <= 2 * LARGEST + quantum;
+                    good &= d <= bound;
                 }
             }
 
@@ -587,7 +679,7 @@ test_random(void)
         }
 
         worker = (uint32_t) (fx_random(&seed) % 2);
-        entry = kvr_order_next(&o, worker, 0, fits, NULL);
+        entry = kvr_order_next(&o, worker, WORKERS, 0, fits, NULL);
         want = plain(worker);
 
         /* of equal tenants any one may go */
@@ -682,7 +774,7 @@ test_rebuild(void)
     }
 
     for (i = 0, n = o.zone->waiting; i < n; i++) {
-        first[i] = kvr_order_next(&o, 0, 0, fits, NULL);
+        first[i] = kvr_order_next(&o, 0, WORKERS, 0, fits, NULL);
         kvr_order_leave(&o, first[i]);
     }
 
@@ -701,7 +793,7 @@ test_rebuild(void)
     same = o.zone->waiting == n;
 
     for (i = 0; i < n; i++) {
-        entry = kvr_order_next(&o, 0, 0, fits, NULL);
+        entry = kvr_order_next(&o, 0, WORKERS, 0, fits, NULL);
         same &= o.tenants[o.entries[entry].tenant].service
                 == o.tenants[o.entries[first[i]].tenant].service;
         kvr_order_leave(&o, entry);
@@ -720,6 +812,9 @@ main(void)
     test_bounds();
     test_look();
     test_locality();
+    test_passed();
+    test_patience();
+    test_credit();
     test_start();
     test_forgotten();
     test_weights();
