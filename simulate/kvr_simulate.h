@@ -1,8 +1,9 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * What kv-simulate has of src/: an index with workers, prompts in flight, and
- * prefill speeds, for programs of plain LuaJIT, which know no structures.
+ * What kv-simulate has of src/: an index with workers, prompts in flight,
+ * prefill speeds, and the order of requests that wait, for programs of plain
+ * LuaJIT, which know no structures.
  *
  * Workers have numbers from 0.  A block has two hashes.  Its local hash stands
  * for its tokens alone; its name stands for all tokens of the prompt up to the
@@ -99,6 +100,42 @@ void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
 void kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out);
 double kvr_simulate_left(double queued, double prefills, double speed,
     double ms);
+
+/*
+ * The order of requests that wait at one router, as kvr_order.h has it.  Each
+ * waiting request may use each worker.
+ *
+ * create: with a weight for each class, and room for so many requests that
+ * wait.  NULL: out of memory, or not 1..KVR_ORDER_CLASSES classes.
+ * tenant: the tenant of a class by its name, from 1, with the weight 1.
+ * wait: uncached[w] are the tokens of the prompt that worker w would prefill;
+ * output: tokens expected.  Returns a number for the request, or
+ * KVR_ORDER_NONE.
+ * next: the request that goes next at a worker with room, of so many workers,
+ * or KVR_ORDER_NONE.
+ * grant: the request waits no more.  pass: a request that never waited.  Both
+ * return what it is charged.
+ * end: the request of a tenant is over, and has cost so many tokens.
+ */
+typedef struct kvr_simulate_order_s  kvr_simulate_order_t;
+
+kvr_simulate_order_t *kvr_simulate_order_create(uint32_t classes,
+    const double *weights, uint32_t requests, uint32_t block_size,
+    double quantum);
+void kvr_simulate_order_destroy(kvr_simulate_order_t *s);
+uint32_t kvr_simulate_order_tenant(kvr_simulate_order_t *s, uint32_t class,
+    uint32_t name);
+uint32_t kvr_simulate_order_wait(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t prompt, uint32_t output, const uint32_t *uncached, uint32_t n);
+uint32_t kvr_simulate_order_waiting(const kvr_simulate_order_t *s);
+uint32_t kvr_simulate_order_next(kvr_simulate_order_t *s, uint32_t worker,
+    uint32_t workers);
+uint32_t kvr_simulate_order_grant(kvr_simulate_order_t *s, uint32_t request,
+    uint32_t worker);
+uint32_t kvr_simulate_order_pass(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t output, uint32_t uncached);
+void kvr_simulate_order_end(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t charge, double tokens);
 
 
 #endif /* KVR_SIMULATE_H_INCLUDED */

@@ -111,6 +111,26 @@ def routers_share_their_load():
     assert len({tuple(result) for result in results}) == len(results), results
 
 
+def tenants_take_turns():
+    """a second table tells what each group of tenants has"""
+    rows = {}
+
+    for order in ("fair", "fifo"):
+        status, out, err = simulate(
+            "--workers", "2", "--seeds", "1", "--seconds", "40", "--tenants",
+            "noisy", "--max-active", "8", "--order", order, "--policy",
+            "kv_cost", "--json", f"{order}.json")
+        assert status == 0, err
+        assert "Jain's index" in out
+        seed = json.loads((at / f"{order}.json").read_text())[
+            "runs"][0]["seeds"][0]
+        rows[order] = {group["name"]: group for group in seed["groups"]}
+
+    assert set(rows["fair"]) == {"small", "greedy"}
+    assert (rows["fair"]["small"]["wait_p90"]
+            < rows["fifo"]["small"]["wait_p90"] / 2), rows
+
+
 def conclusions_are_tried_with_other_times():
     """--sensitivity: four tables more, and what becomes of each order"""
     status, out, err = simulate(
@@ -296,6 +316,14 @@ def mistakes_are_told():
             (("--router-restart", "5"),
              "--router-restart needs at least 2 --routers, and no "
              "--router-shares"),
+            (("--order", "fair"), "--classes and --order need "
+             "--max-prefill-tokens or --max-active"),
+            (("--order", "none"),
+             '--order must be fair, fifo or strict, not "none"'),
+            (("--max-active", "2", "--classes", "a"),
+             '--classes: "a" is no list of 1 to 8 NAME=WEIGHT'),
+            (("--tenants", "2", "--cache", "5"),
+             "--tenants draws a workload for --blocks"),
             (("--compare", "a"), "--compare needs two files, 1 were given"),
             (("chat",), '"chat" is no option')):
         status, _, err = simulate(*args)
@@ -311,6 +339,7 @@ def main():
         return tap.run([
             help_is_there, policies_are_compared, results_are_files,
             events_get_lost_and_engines_restart, routers_share_their_load,
+            tenants_take_turns,
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
             own_policies_are_found, traces_are_read, logs_of_nginx_are_read,

@@ -16,12 +16,14 @@ host.install(function(_, ...)
 end, function() return clock.now end)
 
 local ceiling = require "resty.kv_router.tools.simulate.ceiling"
+local compare = require "resty.kv_router.tools.simulate.compare".run
 local figures = require "resty.kv_router.tools.simulate.figures"
 local index = require "resty.kv_router.tools.simulate.index"
 local json = require "cjson"
 local plot = require "resty.kv_router.tools.simulate.plot"
 local prompts = require "resty.kv_router.tools.simulate.prompts"
 local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 local world = require "resty.kv_router.tools.simulate.world"
 
@@ -69,8 +71,15 @@ local NUMBERS = {
     ["share-loss"] = { least = 0, most = 0.9 },
     ["router-restart"] = { least = 1, most = 1e5 },
     ["router-shares"] = { least = 0, most = 1e6, whole = true },
+    ["max-prefill-tokens"] = { least = 1, most = 1e9, whole = true },
+    ["max-active"] = { least = 1, most = 1e6, whole = true },
+    quantum = { default = 16384, least = 0, most = 1e9, whole = true },
+    tenants = { least = 1, most = 200, whole = true },
+    classes = { least = 0.001, most = 1e6 },
+    seconds = { default = 300, least = 1, most = 1e6 },
 }
 
+local ORDERS = { fair = true, fifo = true, strict = true }
 
 local function number(name, text)
     local rule, value = NUMBERS[name], tonumber(text)
@@ -149,7 +158,46 @@ local function shares_of(text)
 end
 
 
+-- NAME=WEIGHT,...
+local function classes_of(text)
+    local weights, names = {}, {}
+
+    for name, weight in text:gmatch("([^=,]+)=([^=,]+)") do
+        names[#names + 1] = name
+        weights[#names] = number("classes", weight)
+    end
+
+    if #names == 0 or #names > 8 then
+        fail(2, "--classes: \"%s\" is no list of 1 to 8 NAME=WEIGHT", text)
+    end
+
+    return { names = names, weights = weights }
+end
+
+
 -- Options that need others.
+local function check_queues(found)
+    local bound = found["max-prefill-tokens"] or found["max-active"]
+
+    if not bound and (found.classes or found.order) then
+        fail(2, "--classes and --order need --max-prefill-tokens or "
+                .. "--max-active: without a bound nobody waits")
+    end
+
+    if found.tenants and (found.trace or found.cache) then
+        fail(2, "--tenants draws a workload for --blocks: leave --trace and "
+                .. "--cache out")
+    end
+
+    found.order = found.order or "fair"
+
+    -- without classes the small tenants are of one, and the greedy one of
+    -- another
+    found.weights = found.classes and found.classes.weights
+                    or found.order == "strict" and { 1, 1 } or { 1 }
+end
+
+
 local function check_routers(found)
     local shares, routers = found["router-shares"], found.routers
 
@@ -198,6 +246,21 @@ local function options_of(args)
 
         elseif name == "router-shares" then
             found[name] = shares_of(value)
+
+        elseif name == "classes" then
+            found[name] = classes_of(value)
+
+        elseif name == "tenants" then
+            found[name] = (value == "noisy" or value == "quiet") and value
+                          or number(name, value)
+
+        elseif name == "order" then
+            if not ORDERS[value] then
+                fail(2, "--order must be fair, fifo or strict, not \"%s\"",
+                     value)
+            end
+
+            found[name] = value
 
         elseif NUMBERS[name] then
             found[name] = number(name, value)
@@ -249,6 +312,7 @@ local function options_of(args)
     end
 
     check_routers(found)
+    check_queues(found)
 
     if #found.policies == 0 then
         found.policies = { policy_of("round_robin"), policy_of("kv_cost") }
@@ -303,6 +367,15 @@ end
 local function talks_of(options, seed)
     local talks, err
 
+    if options.tenants then
+        return tenants.draw(options.tenants, {
+            workload = options.workload, seconds = options.seconds,
+            load = options.load, workers = options.workers, seed = seed,
+            block_size = options["block-size"], times = options.times,
+            classes = #options.weights,
+        })
+    end
+
     if options.trace then
         talks, err = read_trace(options)
 
@@ -348,8 +421,13 @@ local function run_seed(options, seed, results, ceilings)
     local requests = count(talks)
     local terminal = is_terminal()
     local size = options["block-size"]
-    local ideal, capacity = ceiling.of(talks, options.workers * options.blocks,
-                                       size)
+    local ideal, capacity
+
+    -- not all of the tenants' requests are served
+    if not options.tenants then
+        ideal, capacity = ceiling.of(talks, options.workers * options.blocks,
+                                     size)
+    end
 
     ceilings[#ceilings + 1] = { ideal = ideal, capacity = capacity,
                                 blocks = options.blocks }
@@ -374,6 +452,10 @@ local function run_seed(options, seed, results, ceilings)
             router_shares = options["router-shares"],
             router_restart = options["router-restart"],
             seed = seed, policy = policy,
+            max_prefill_tokens = options["max-prefill-tokens"],
+            max_active = options["max-active"], order = options.order,
+            quantum = options.quantum, weights = options.weights,
+            seconds = options.tenants and options.seconds,
         }, talks, clock, report)
 
         if not run then
@@ -453,6 +535,10 @@ local function table_of(options, results, ceilings)
                             "TTFT p50", "p90", "p99", "gap p50", "p99",
                             "tokens/s", "busy", "worst share", "spirals",
                             "queue", "preempted", "failed" }, rows))
+
+    if options.tenants then
+        print("\n" .. tenants.table(options.policies, results))
+    end
 end
 
 
@@ -638,77 +724,11 @@ local function simulate(options)
 end
 
 
--- ---- two results ------------------------------------------------------------
-
-local function read(name)
-    local file, err = io.open(name)
-
-    if not file then
-        fail(2, "%s can't be read: %s", name, err)
-    end
-
-    local ok, found = pcall(json.decode, file:read("*a"))
-
-    file:close()
-
-    if not ok or type(found) ~= "table" or type(found.runs) ~= "table" then
-        fail(2, "%s: no results of kv-simulate --json", name)
-    end
-
-    return found
-end
-
-
-local COMPARED = { { "hit rate", "had", 100, "%.2f points" },
-                   { "TTFT p50", "ttft_p50", 1000, "%.1f ms" },
-                   { "TTFT p90", "ttft_p90", 1000, "%.1f ms" },
-                   { "TTFT p99", "ttft_p99", 1000, "%.1f ms" },
-                   { "gap p99", "gap_p99", 1000, "%.1f ms" } }
-
--- What the second file's runs have more than the first one's, seed by seed.
-local function compare(first, second)
-    local others, rows = {}, {}
-
-    for _, run in ipairs(read(second).runs) do
-        others[run.policy] = run.seeds
-    end
-
-    for _, run in ipairs(read(first).runs) do
-        local other = others[run.policy]
-
-        for _, what in ipairs(other and COMPARED or {}) do
-            local differences = {}
-
-            for i, found in ipairs(run.seeds) do
-                if other[i] then
-                    differences[#differences + 1] = other[i][what[2]]
-                                                    - found[what[2]]
-                end
-            end
-
-            local mean, half = figures.mean(differences)
-
-            rows[#rows + 1] = { run.policy, what[1],
-                                format(what[4], mean * what[3]),
-                                half and format("± " .. what[4],
-                                                half * what[3]) or "-" }
-        end
-    end
-
-    if #rows == 0 then
-        fail(2, "the two files have no policy in common")
-    end
-
-    print(figures.columns({ "policy", "figure", "second - first",
-                            "95 % interval" }, rows))
-end
-
-
 local function main(library, ...)
     local options = options_of { ... }
 
     if #options.compare > 0 then
-        return compare(options.compare[1], options.compare[2])
+        return compare(options.compare[1], options.compare[2], fail)
     end
 
     if options.conversations then

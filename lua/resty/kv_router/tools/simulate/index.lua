@@ -1,8 +1,9 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- The door of kv-simulate to C: the index that nginx has, prompts in flight, and
--- prefill speeds.  The declarations are those of simulate/kvr_simulate.h
--- (t/lua/test_simulate.lua compares them); what the functions do is told there.
+-- The door of kv-simulate to C: the index that nginx has, prompts in flight,
+-- prefill speeds, and the order of requests that wait.  The declarations are
+-- those of simulate/kvr_simulate.h (t/lua/test_simulate.lua compares them); what
+-- the functions do is told there.
 
 
 local ffi = require "ffi"
@@ -41,6 +42,26 @@ void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
 void kvr_simulate_speeds(kvr_simulate_t *s, uint32_t router, double *out);
 double kvr_simulate_left(double queued, double prefills, double speed,
     double ms);
+
+typedef struct kvr_simulate_order_s  kvr_simulate_order_t;
+
+kvr_simulate_order_t *kvr_simulate_order_create(uint32_t classes,
+    const double *weights, uint32_t requests, uint32_t block_size,
+    double quantum);
+void kvr_simulate_order_destroy(kvr_simulate_order_t *s);
+uint32_t kvr_simulate_order_tenant(kvr_simulate_order_t *s, uint32_t class,
+    uint32_t name);
+uint32_t kvr_simulate_order_wait(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t prompt, uint32_t output, const uint32_t *uncached, uint32_t n);
+uint32_t kvr_simulate_order_waiting(const kvr_simulate_order_t *s);
+uint32_t kvr_simulate_order_next(kvr_simulate_order_t *s, uint32_t worker,
+    uint32_t workers);
+uint32_t kvr_simulate_order_grant(kvr_simulate_order_t *s, uint32_t request,
+    uint32_t worker);
+uint32_t kvr_simulate_order_pass(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t output, uint32_t uncached);
+void kvr_simulate_order_end(kvr_simulate_order_t *s, uint32_t tenant,
+    uint32_t charge, double tokens);
 ]]
 
 
@@ -68,6 +89,31 @@ function _M.load(file)
     end
 
     ffi.metatype("kvr_simulate_t", { __index = methods })
+
+    local ordered = {}
+
+    for _, name in ipairs { "tenant", "wait", "waiting", "next", "grant",
+                            "pass", "end" }
+    do
+        ordered[name] = C["kvr_simulate_order_" .. name]
+    end
+
+    ffi.metatype("kvr_simulate_order_t", { __index = ordered })
+end
+
+
+-- An order of so many requests at the most.  weights: of the classes.
+function _M.order(weights, requests, block_size, quantum)
+    local order = C.kvr_simulate_order_create(
+        #weights, ffi_new("double[?]", #weights, weights), requests,
+        block_size, quantum)
+
+    if order == nil then
+        error("no order of " .. requests .. " requests in " .. #weights
+              .. " classes")
+    end
+
+    return ffi.gc(order, C.kvr_simulate_order_destroy)
 end
 
 

@@ -9,6 +9,7 @@ local ffi = require "ffi"
 local group = require "resty.kv_router.tools.simulate.group"
 local host = require "resty.kv_router.tools.host"
 local lib = require "resty.kv_router.ffi"
+local new_queue = require "resty.kv_router.tools.simulate.queue".new
 local new_random = require "resty.kv_router.request.random".new
 local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
@@ -66,6 +67,7 @@ function _M.new(number, index, what, workers, block_size, seed)
         worker_of = worker_of,   -- by place among the candidates, from 0
         place_of = place_of,     -- by worker
         block_size = block_size,
+        workers = workers,
         match = match,
         candidates = cast("ngx_http_kv_router_candidate_t *",
                           match.candidates),
@@ -94,6 +96,12 @@ function _M:share(conf, plan)
         row.queued, row.begun = self.queued[worker], self.begun[worker]
         row.decode = c.decode_blocks
     end, plan)
+end
+
+
+-- The router has bounds, and a queue: conf and requests are those of queue.lua.
+function _M:bound(conf, requests)
+    self.queue = new_queue(self, conf, conf.workers, requests)
 end
 
 
@@ -133,6 +141,54 @@ function _M:trust(worker, exact)
 end
 
 
+-- ---- bounds -----------------------------------------------------------------
+
+-- Is the worker there?
+function _M:here(worker)
+    return self.place_of[worker] < self.match.n
+end
+
+
+-- The requests of this router at a worker.
+function _M:active(worker)
+    return self.candidates[self.place_of[worker]].active_requests
+end
+
+
+-- Writes to out[w] the tokens of a prompt that each worker w would prefill.
+function _M:uncached(request, out)
+    local depths, flying = self.depths, self.flying
+    local locals, n = request.locals, request.prompt_blocks
+
+    self.index:find(locals, n, depths)
+    self.index:flying(self.number, locals, n, flying)
+
+    for worker = 0, self.workers - 1 do
+        out[worker] = request.prompt
+                      - min(max(depths[worker], flying[worker])
+                            * self.block_size, request.prompt)
+    end
+end
+
+
+-- Puts the workers without room behind the others; returns the number of these.
+local function narrow(self)
+    local n, i = self.match.n, 0
+
+    while self.queue and i < n do
+        if self.queue:room(self.worker_of[i]) then
+            i = i + 1
+
+        else
+            n = n - 1
+            exchange(self, i, n)
+        end
+    end
+
+    return n
+end
+
+
 -- ---- requests ---------------------------------------------------------------
 
 -- Adds a row of others, times `sign`, to a candidate.
@@ -143,10 +199,11 @@ local function lend(c, row, sign)
 end
 
 
--- Chooses a worker for a request, and reserves there.  Returns the worker, and
--- the number of the prompt's blocks that the index has for it.
+-- Chooses a worker with room for a request, and reserves there.  Returns the
+-- worker, and the number of the prompt's blocks that the index has for it.
 function _M:route(request, now)
     local match, depths, flying = self.match, self.depths, self.flying
+    local all, room = match.n, narrow(self)
     local n, size = request.prompt_blocks, self.block_size
     local candidates, worker_of, best = self.candidates, self.worker_of, 0
     local speeds, queued, begun = self.speeds, self.queued, self.begun
@@ -192,6 +249,8 @@ function _M:route(request, now)
                      headers = { ["x-session-id"] = request.session },
                      body = "{}" }
 
+    match.n = room
+
     local ctx = policy.context(match, new_request(), nil, self.random, now,
                                WANTED)
 
@@ -200,6 +259,8 @@ function _M:route(request, now)
     local chosen, _, _, failed = decide(self.policy, ctx)
     local c = candidates[chosen[0]]
     local worker = worker_of[chosen[0]]
+
+    match.n = all
 
     if failed then
         self.faults = self.faults + 1
@@ -238,6 +299,10 @@ function _M:route(request, now)
 
     if self.group then
         self.group:added(request, max(depths[worker], flying[worker]), now)
+    end
+
+    if self.queue then
+        self.queue:passed(request)
     end
 
     return worker, depths[worker]
@@ -297,6 +362,11 @@ local function finished(self, request, now, status)
 
     if self.group then
         self.group:ended(request, now)
+    end
+
+    if self.queue then
+        request.cost = self.queue:ended(request, request.first_byte
+                                                 and request.answered or 0)
     end
 
     c.active_requests = c.active_requests - 1

@@ -229,6 +229,23 @@ end
 sort(_M.KINDS)
 
 
+-- Draws one conversation that begins at a time, into list, with all that
+-- belongs to it; returns how many requests it has.
+function _M.conversation(kind, draw, list, at, size)
+    return KINDS[kind](draw, list, at, size)
+end
+
+
+-- No two conversations have the same tokens behind their parts.
+function _M.number(list, seed)
+    for i, talk in ipairs(list) do
+        talk.own = OWN * seed + i
+    end
+
+    return list
+end
+
+
 -- Draws at least so many requests.  The conversations begin one second apart on
 -- average: spread() sets the pace.
 function _M.draw(kind, requests, size, seed)
@@ -245,11 +262,7 @@ function _M.draw(kind, requests, size, seed)
         at = at + exponential(draw, 1)
     end
 
-    for i, talk in ipairs(list) do
-        talk.own = OWN * seed + i
-    end
-
-    return list
+    return _M.number(list, seed)
 end
 
 
@@ -397,9 +410,9 @@ end
 
 -- Seconds of an engine for all of it, when a prompt's part that the same
 -- conversation had before is cached, and shared parts are, too, and eight
--- requests decode at once.
-local function work(list, times, size)
-    local seconds, seen = 0, {}
+-- requests decode at once.  seen: parts that are cached already.
+function _M.work(list, times, size, seen)
+    local seconds = 0
 
     for _, talk in ipairs(list) do
         local before = 0
@@ -433,7 +446,7 @@ end
 -- busy for a share `load` of the time.  Thinking stays as it is.
 function _M.spread(list, load, workers, times, size)
     local span = list[#list].at - list[1].at
-    local wanted = work(list, times, size) / workers / load
+    local wanted = _M.work(list, times, size, {}) / workers / load
 
     if load <= 0 then
         error("the load must be above 0")

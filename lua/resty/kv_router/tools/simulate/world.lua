@@ -24,6 +24,7 @@ local new_random = require "resty.kv_router.request.random".new
 local new_router = require "resty.kv_router.tools.simulate.router".new
 local new_stream = require "resty.kv_router.tools.simulate.stream".new
 local prompts = require "resty.kv_router.tools.simulate.prompts"
+local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 
 local ffi_new = ffi.new
@@ -215,6 +216,46 @@ local function count(self, worker, n)
 end
 
 
+-- Chooses a worker for the request, and gives it to the engine.
+local function serve(self, request)
+    -- an engine computes the last token of a prompt in any case
+    local limit = floor((request.prompt - 1) / self.conf.block_size)
+    local chosen, overlap = request.router:route(request, self.now)
+    local worker = self.workers[chosen + 1]
+
+    request.worker = chosen
+    request.predicted = min(overlap, limit) * self.conf.block_size
+    request.best = min(self:best_of(request), limit) * self.conf.block_size
+
+    if self.tally then
+        self.tally:begun(request, self.now)
+    end
+
+    worker.tokens = worker.tokens + request.prompt
+    count(self, worker, 1)
+    worker.engine:submit(request)
+
+    local waiting = worker.engine.last - worker.engine.first + 1
+
+    self.longest_queue = max(self.longest_queue, waiting)
+
+    if not worker.busy then
+        begin_step(self, worker.engine)
+    end
+end
+
+
+-- A worker may have room: those that wait for it at a router go.
+local function admit(self, router, worker)
+    local request = router.queue and router.queue:next(worker)
+
+    while request do
+        serve(self, request)
+        request = router.queue:next(worker)
+    end
+end
+
+
 -- What the engine calls.
 local function on_first(request, now)
     local self = request.world
@@ -232,6 +273,12 @@ local function on_first(request, now)
     if not first_at then
         self.ttfts[#self.ttfts + 1] = now - request.arrived
     end
+
+    if self.tally then
+        self.tally:first(request, now)
+    end
+
+    admit(self, request.router, request.worker)
 end
 
 
@@ -254,6 +301,10 @@ local function on_done(request, now)
                                     / (request.output - 1)
     end
 
+    if self.tally then
+        self.tally:ended(request, now)
+    end
+
     local following = talk.turns[turn]
 
     if following then
@@ -265,6 +316,8 @@ local function on_done(request, now)
         self.talks = self.talks - 1
         prompts.drop(talk)
     end
+
+    admit(self, request.router, request.worker)
 end
 
 
@@ -317,26 +370,14 @@ local function arrive(self, asked)
         router = router_of(self),
     }
 
-    -- an engine computes the last token of a prompt in any case
-    local limit = floor((prompt - 1) / size)
-    local chosen, overlap = request.router:route(request, self.now)
-    local worker = self.workers[chosen + 1]
-
-    request.worker = chosen
-    request.predicted = min(overlap, limit) * size
-    request.best = min(self:best_of(request), limit) * size
     self.arrivals = self.arrivals + (asked.arrived and 0 or 1)
 
-    worker.tokens = worker.tokens + prompt
-    count(self, worker, 1)
-    worker.engine:submit(request)
+    if self.tally then
+        self.tally:came(request)
+    end
 
-    local waiting = worker.engine.last - worker.engine.first + 1
-
-    self.longest_queue = max(self.longest_queue, waiting)
-
-    if not worker.busy then
-        begin_step(self, worker.engine)
+    if not request.router.queue or request.router.queue:enter(request) then
+        serve(self, request)
     end
 end
 
@@ -423,6 +464,7 @@ local function back(self, worker)
 
     for _, router in ipairs(self.routers) do
         router:join(worker.number)
+        admit(self, router, worker.number)
     end
 
     plan_restart(self, worker)
@@ -489,7 +531,9 @@ local ACTS = {
 -- hear of one another; nil: never), with it share_loss (of these messages),
 -- router_shares (whole numbers, of the requests, by router; nil: equal),
 -- router_restart (seconds that each router in turn is away; nil: none), seed,
--- policy = { name, conf }.
+-- policy = { name, conf }; max_prefill_tokens, max_active, order, quantum and
+-- weights, see queue.lua (no bound: no queue); seconds (at which the run ends
+-- whoever is not answered; nil: none).
 -- talks: of workload.  clock: a table whose field `now` is the virtual time,
 -- for policies.  progress(done): called now and then.  Returns the figures of
 -- the run, or nil and a sentence.
@@ -511,6 +555,7 @@ function _M.run(conf, talks, clock, progress)
         talks = #talks,          -- that have not ended
         failed = 0, restarts = 0, away = 0,
         pending = 0, spirals = 0,
+        tally = conf.seconds and tenants.tally(conf),
     }, mt)
 
     for i = 1, conf.workers do
@@ -528,6 +573,10 @@ function _M.run(conf, talks, clock, progress)
 
         self.routers[i] = router
         self.shares[i] = conf.router_shares and conf.router_shares[i] or 1
+
+        if conf.max_prefill_tokens or conf.max_active then
+            router:bound(conf, #talks)
+        end
 
         if conf.share then
             router:share(conf, function(at, act, what)
@@ -552,6 +601,10 @@ function _M.run(conf, talks, clock, progress)
 
     while self.heap.n > 0 do
         local entry = self.heap:pop()
+
+        if conf.seconds and entry.at > conf.seconds then
+            break
+        end
 
         self.now, clock.now = entry.at, entry.at
         ACTS[entry.act](self, entry.what)
@@ -585,6 +638,12 @@ function _M:figures()
         faults = faults + router.faults
     end
 
+    local groups, jain
+
+    if self.tally then
+        groups, jain = self.tally:figures()
+    end
+
     local seconds = max(self.last_at, 1e-9)
     local tokens = max(1, self.prompt_tokens)
 
@@ -609,6 +668,8 @@ function _M:figures()
         failed = self.failed,
         restarts = self.restarts,
         lost = lost,
+        groups = groups,
+        jain = jain,
     }
 end
 
