@@ -93,7 +93,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix repeat estimated bench install uninstall deb check-deb check-readme clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair repeat estimated bench install uninstall deb check-deb check-readme clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
@@ -479,6 +479,13 @@ matrix: lib
 	    $(if $(QUICK),--quick)
 	$(PYTHON) -B bench/routers.py --results $(BUILD)/routers \
 	    --seeds $(if $(QUICK),3,10) matrix
+
+
+## make fair        who goes first where one tenant asks for too much: orders of
+##                  the queue, in simulation (ten minutes)
+
+fair: lib
+	$(PYTHON) -B bench/fair.py
 
 
 ## make repeat      the matrix's three largest wins and losses that one router
