@@ -81,6 +81,7 @@ local NUMBERS = {
 
 local ORDERS = { fair = true, fifo = true, strict = true }
 
+
 local function number(name, text)
     local rule, value = NUMBERS[name], tonumber(text)
 
