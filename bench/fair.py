@@ -3,11 +3,12 @@
 
 """Who goes first: one greedy tenant and nine small ones, in simulation.
 
-    fair.py [--seeds N] [--jobs N] [--json FILE]
+    fair.py [--first-seed N] [--seeds N] [--jobs N] [--json FILE]
 
 Runs util/kv-simulate --tenants noisy with each order, for chats, agents and
 RAG, and then 20 tenants of agents under pressure with and without locality.
-Prints two tables in Markdown, means over the seeds.
+Prints two tables in Markdown, means over the seeds.  The rule of the order was
+chosen with seed 1; the report has those from 11 on.
 
 Exit status: 0 when the fair order keeps its bounds in each workload: the small
 tenants' wait and TTFT p90 are at most 1.2 times those of a strict priority for
@@ -60,12 +61,13 @@ THROUGHPUT = 0.98
 POINTS = 0.02
 
 
-def run(name, options, seeds, folder):
+def run(name, options, args, folder):
     """Runs kv-simulate; returns the figures of each seed."""
     path = pathlib.Path(folder) / (name.replace(" ", "-") + ".json")
     done = subprocess.run(
-        [str(TOP / "util/kv-simulate"), "--policy", "kv_cost", "--seeds",
-         str(seeds), "--json", str(path), *options],
+        [str(TOP / "util/kv-simulate"), "--policy", "kv_cost",
+         "--first-seed", str(args.first_seed), "--seeds", str(args.seeds),
+         "--json", str(path), *options],
         capture_output=True, text=True, check=False)
 
     if done.returncode != 0:
@@ -169,6 +171,7 @@ def judge(found):
 def main():
     """Runs all, prints all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--first-seed", type=int, default=11)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path)
@@ -182,7 +185,7 @@ def main():
 
     with (tempfile.TemporaryDirectory() as folder,
           concurrent.futures.ThreadPoolExecutor(args.jobs) as pool):
-        started = {key: pool.submit(run, "-".join(key), options, args.seeds,
+        started = {key: pool.submit(run, "-".join(key), options, args,
                                     folder)
                    for key, options in runs.items()}
         found = {key: figures(job.result()) for key, job in started.items()}

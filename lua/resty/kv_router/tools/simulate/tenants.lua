@@ -297,17 +297,17 @@ local function jain(self)
                                          or all / max(1, n))
     end
 
-    local shares, sum, squares = even(asked, all), 0, 0
+    local shares, sum, squares, asking = even(asked, all), 0, 0, 0
 
     for _, tenant in ipairs(self.tenants) do
         if shares[tenant] > 0 then
             local x = self.served[tenant] / shares[tenant]
 
-            sum, squares = sum + x, squares + x * x
+            sum, squares, asking = sum + x, squares + x * x, asking + 1
         end
     end
 
-    return squares > 0 and sum * sum / #self.tenants / squares or nil
+    return squares > 0 and sum * sum / asking / squares or nil
 end
 
 
