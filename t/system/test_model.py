@@ -368,10 +368,16 @@ def long_bodies():
             messages, sent["tools"], {"add_generation_prompt": True})), got
 
     with Router("turns", [directory("good")]) as router:
+        # a process that has to wait for a core takes more turns: the least
+        # of three
         def slices(parts):
-            before = router.status()["local_model"]["slices"]
-            right(1, parts)
-            return router.status()["local_model"]["slices"] - before
+            counts = []
+            for _ in range(3):
+                before = router.status()["local_model"]["slices"]
+                right(1, parts)
+                counts.append(router.status()["local_model"]["slices"]
+                              - before)
+            return min(counts)
 
         assert slices(1) == 1
         # 64 KB a step; before scanning, the first step, rendering, the look-up,
@@ -381,7 +387,7 @@ def long_bodies():
         # the numbers of one body are not those of another one
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(right, range(24), [64] * 24))
-        assert router.status()["local_model"]["texts"]["done"] == 26
+        assert router.status()["local_model"]["texts"]["done"] == 30
 
 
 def no_template():

@@ -119,11 +119,21 @@ def only_w1(*stages):
 
 
 def fill(*stages, bound=BOUND):
-    """Requests of all, again and again, until w1 has its bound."""
+    """Requests of all, again and again, until w1 has its bound.
+
+    A request goes when all know of those before, for news may be late: until
+    then a bound can be passed.
+    """
+    def known():
+        loads = [at.workers()["w1"]["load"][0] for at in stages]
+        return all(load["active_requests"] + load["peers_requests"]
+                   == engines["w1"].open for load in loads)
+
     def full():
         for at in stages:
             pool.submit(ask, at)
         time.sleep(0.1)
+        wait_until("all know of all", known, PATIENCE)
         return engines["w1"].open == bound
     wait_until("the bound is reached", full, PATIENCE)
     for _ in range(20):
