@@ -170,7 +170,8 @@ kvr_group_alive(kvr_group_t *g, uint64_t now_us)
 /* Rows of workers that are not known are left out: they come again. */
 
 static void
-kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_ms)
+kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p,
+    const kvr_sync_message_t *m, uint64_t now_ms)
 {
     uint32_t                   i;
     uint64_t                   age;
@@ -178,12 +179,12 @@ kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_ms)
     const kvr_sync_row_t      *told;
     const kvr_group_holder_t  *h;
 
-    for (i = 0; i < g->message->nrows; i++) {
+    for (i = 0; i < m->nrows; i++) {
 
-        told = &g->message->rows[i];
+        told = &m->rows[i];
         h = kvr_group_holder(g, told->row);
 
-        if (h == NULL || g->message->clock_us < p->rows[h->holder].clock_us) {
+        if (h == NULL || m->clock_us < p->rows[h->holder].clock_us) {
             continue;
         }
 
@@ -192,7 +193,7 @@ kvr_group_rows(kvr_group_t *g, kvr_group_peer_t *p, uint64_t now_ms)
 
         p->active += told->active - row->load.active;
 
-        row->clock_us = g->message->clock_us;
+        row->clock_us = m->clock_us;
         row->load = (kvr_load_row_t) {
             0, told->active, told->prefills, told->prefill_tokens,
             told->decode_blocks, now_ms - kvr_min(now_ms, age), 0
@@ -320,7 +321,7 @@ kvr_group_hear(kvr_group_t *g, const char *bytes, size_t len, uint64_t now_us)
     kvr_news_take(&p->news, m->clock_us, g->way_us, now_us);
     p->clock_us = kvr_max(p->clock_us, m->clock_us);
 
-    kvr_group_rows(g, p, now_us / 1000);
+    kvr_group_rows(g, p, m, now_us / 1000);
 
     if (m->about) {
         kvr_group_about(g, p, m);

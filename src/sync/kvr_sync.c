@@ -67,21 +67,6 @@ kvr_sync_number(kvr_msgpack_t *in, uint64_t most, uint64_t *value)
 }
 
 
-static bool
-kvr_sync_u32(kvr_msgpack_t *in, uint32_t *value)
-{
-    uint64_t  number;
-
-    if (!kvr_sync_number(in, UINT32_MAX, &number)) {
-        return false;
-    }
-
-    *value = (uint32_t) number;
-
-    return true;
-}
-
-
 /* A count, clamped. */
 
 static bool
@@ -186,7 +171,7 @@ kvr_sync_read_add(kvr_msgpack_t *in, kvr_sync_add_t *add)
     const uint8_t       *p;
     kvr_msgpack_item_t   chains;
 
-    if (!kvr_sync_array(in, 3, &n) || !kvr_sync_u32(in, &add->id)
+    if (!kvr_sync_array(in, 3, &n) || kvr_msgpack_u32s(in, &add->id, 1) != 1
         || !kvr_sync_number(in, UINT64_MAX, &add->row) || add->row == 0
         || kvr_msgpack_read(in, &chains) != KVR_OK
         || chains.type != MPACK_TOKEN_BIN
@@ -226,7 +211,7 @@ kvr_sync_read(const char *bytes, size_t len, kvr_sync_message_t *m)
         || !kvr_sync_number(&in, KVR_SYNC_VERSION, &version)
         || version != KVR_SYNC_VERSION
         || !kvr_sync_number(&in, UINT64_MAX, &m->router) || m->router == 0
-        || !kvr_sync_u32(&in, &m->process)
+        || kvr_msgpack_u32s(&in, &m->process, 1) != 1
         || !kvr_sync_number(&in, KVR_SYNC_CLOCK - 1, &m->clock_us)
         || !kvr_sync_read_about(&in, m)
         || !kvr_sync_array(&in, 0, &m->nrows) || m->nrows > KVR_SYNC_ROWS)

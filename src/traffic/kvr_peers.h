@@ -82,7 +82,7 @@ typedef struct {
     uint64_t    owner;                  /* the lease: kvr_owner_t; 0: free */
     uint64_t    renewed_ms;
     uint64_t    free_ms;                /* since when it is free */
-    uint64_t    place;                  /* kvr_peers_place() */
+    uint64_t    place;                  /* kvr_peers_set_place() */
     uint32_t    seq;                    /* odd: peers[] is being written */
     uint32_t    npeers;
     kvr_peer_t  peers[KVR_PEERS_MAX];

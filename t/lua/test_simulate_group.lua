@@ -191,7 +191,7 @@ do
     near(planned.tell, 0.02, 1e-9, "rows that change are told each 20 ms")
     told(a)                      -- is lost
 
-    -- what a tells until then is heard
+    -- messages of router a are heard until then
     local function heard(till)
         while a.due <= till do
             b:hear(told(a, a.due), a.last)

@@ -406,7 +406,7 @@ test_start(void)
     ok(na >= 9 && nb >= 9, "after unequal use both are served alike, %u and %u",
        na, nb);
 
-    /* who was away saves nothing up */
+    /* a tenant that was away has not saved up service */
 
     while (serve(0) != KVR_ORDER_NONE) { /* void */ }
 
@@ -782,7 +782,7 @@ test_rebuild(void)
         o.entries[first[i]].state = KVR_ORDER_WAITING;
     }
 
-    /* what a dead process left */
+    /* the state that a dead process may leave */
 
     o.zone->free = 7;
     o.zone->waiting = 3;

@@ -13,8 +13,8 @@
 -- after it while the router has load.  A row with load is told again each
 -- 500 ms, and the share each second.
 --
--- Nothing is repaired.  A row that was not told for 1.5 s by the messages of
--- its router is 0, which is looked for each second.
+-- Nothing is repaired.  Each second, a row that its router has not told for 1.5 s
+-- becomes 0.
 --
 -- What a peer tells counts while its newest message was sent at most 150 ms
 -- ago.

@@ -1,9 +1,9 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- The door of kv-simulate to C: the index that nginx has, prompts in flight,
--- prefill speeds, and the order of requests that wait.  The declarations are
--- those of simulate/kvr_simulate.h (t/lua/test_simulate.lua compares them); what
--- the functions do is told there.
+-- prefill speeds, and the order of requests that wait.  simulate/kvr_simulate.h
+-- has the same declarations, and says what the functions do;
+-- t/lua/test_simulate.lua compares them.
 
 
 local ffi = require "ffi"

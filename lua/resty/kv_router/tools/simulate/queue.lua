@@ -31,8 +31,9 @@ local LAST = 16                  -- answers of a tenant
 
 -- conf: max_prefill_tokens and max_active (nil: no such bound) of all routers
 -- together, routers, order ("fair"; "strict": who is of an earlier class goes
--- first; "fifo": all are one tenant), quantum, weights (of the classes).  requests: that can wait
--- at a time.  router: it has active(worker) and queued(worker).
+-- first; "fifo": all are one tenant), quantum, weights (of the classes).
+-- requests: the maximum number of requests that wait at a time.  router: it has
+-- here(worker), active(worker), uncached(request, list) and queued[worker].
 function _M.new(router, conf, workers, requests)
     local function part(bound)
         return bound and max(1, bound / conf.routers)

@@ -177,8 +177,7 @@ local function group_of(self, talk)
 
     if not group then
         group = { name = talk.group, waits = {}, ttfts = {}, answered = 0,
-                  work = 0,
-                  prompt = 0, had = 0 }
+                  work = 0, prompt = 0, had = 0 }
         self.groups[talk.group] = group
         self.names[#self.names + 1] = talk.group
     end
