@@ -533,7 +533,7 @@ end
 is(wrong(function(n)
     return "HTTP/1.1 200 OK\r\nContent-Length: " .. rep(" ", n - 100)
            .. "x\r\n\r\n"
-end, answer, { { 2048, 16384 } }), nil, "a header of blanks")
+end, answer, { 2048, 16384 }), nil, "a header of blanks")
 
 is(wrong(function(n)
     return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
