@@ -399,10 +399,11 @@ kvr_simulate_flying(kvr_simulate_t *s, uint32_t router,
 
 uint32_t
 kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
-    const uint64_t *locals, uint32_t n, uint32_t *blocks)
+    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t all,
+    uint32_t *blocks)
 {
     return kvr_inflight_add(s->inflight[router], s->holders[worker], 0, locals,
-                            n, 0, blocks);
+                            n, known, all, blocks);
 }
 
 

@@ -74,15 +74,16 @@ double kvr_simulate_churn(const kvr_simulate_t *s, uint32_t worker,
  * Prompts in flight, as kvr_inflight.h has them, of one router.
  *
  * flying: the number of the prompt's blocks that each worker has in flight.
- * fly: adds a request, and returns the number for land(); *blocks becomes the
- * number of the prompt's blocks that no other request has in flight there.
+ * fly: adds a request, and returns the number for land(); known, all and
+ * *blocks are those of kvr_inflight_add().
  * land: removes the request, and returns the number of blocks that end with
  * it.
  */
 void kvr_simulate_flying(kvr_simulate_t *s, uint32_t router,
     const uint64_t *locals, uint32_t n, uint32_t *out);
 uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
-    const uint64_t *locals, uint32_t n, uint32_t *blocks);
+    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t all,
+    uint32_t *blocks);
 uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
     uint32_t worker, uint32_t request);
 

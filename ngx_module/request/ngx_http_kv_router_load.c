@@ -231,7 +231,9 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
         s->request = kvr_inflight_add(ctx->zone->run.inflight, c->holder,
                                       c->generation, ctx->keys.ids.hash,
-                                      blocks, known, &blocks);
+                                      blocks, known,
+                                      (uint32_t) ngx_max(c->decode_blocks, 0),
+                                      &blocks);
 
         if (s->request == 0) {
             ngx_http_kv_router_count(ctx->zone->run.sh, UNSHARED, 1);

@@ -10,6 +10,8 @@
 
 #define KVR_INFLIGHT_ROOT    0          /* a node without blocks */
 #define KVR_INFLIGHT_TABLE   (KVR_INFLIGHT_NODES * 2)
+#define KVR_INFLIGHT_PARTS   4          /* one of them a request counts of what
+                                           nobody counts */
 
 
 typedef struct {
@@ -40,14 +42,22 @@ typedef struct {
 } kvr_inflight_node_t;
 
 
+/* Of one generation of a holder, in blocks. */
+typedef struct {
+    uint32_t    generation;
+    uint32_t    held;                   /* different ones in the tree */
+    uint32_t    counted;                /* of these, for the load */
+} kvr_inflight_sum_t;
+
+
 struct kvr_inflight_s {
     kvr_inflight_node_t   *nodes;
     uint32_t              *table;       /* by parent and first block */
     uint32_t               nnodes;      /* ever used */
     uint32_t               free;
     uint32_t               used;
-    kvr_inflight_depth_t  *debts;       /* blocks, by holder */
-    uint32_t               ndebts;
+    kvr_inflight_sum_t    *sums;        /* by holder */
+    uint32_t               nsums;
 };
 
 
@@ -73,8 +83,10 @@ static void kvr_inflight_free(kvr_inflight_t *f, uint32_t node);
 static bool kvr_inflight_room(kvr_inflight_node_t *v);
 static kvr_inflight_share_t *kvr_inflight_share(kvr_inflight_node_t *v,
     uint32_t holder, uint32_t generation);
-static uint32_t kvr_inflight_owe(kvr_inflight_t *f, uint32_t holder,
-    uint32_t generation, uint32_t blocks);
+static kvr_inflight_sum_t *kvr_inflight_sum(kvr_inflight_t *f,
+    uint32_t holder, uint32_t generation);
+static uint32_t kvr_inflight_count(kvr_inflight_sum_t *sum, uint32_t fresh,
+    uint32_t unknown, uint32_t all);
 
 
 kvr_inflight_t *
@@ -119,7 +131,7 @@ kvr_inflight_destroy(kvr_inflight_t *f)
 
     free(f->nodes);
     free(f->table);
-    free(f->debts);
+    free(f->sums);
     free(f);
 }
 
@@ -128,16 +140,20 @@ kvr_inflight_destroy(kvr_inflight_t *f)
 
 uint32_t
 kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
-    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t *blocks)
+    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t all,
+    uint32_t *blocks)
 {
     uint32_t               node;
+    kvr_inflight_sum_t    *sum;
     kvr_inflight_spot_t    spot;
     kvr_inflight_node_t   *v;
     kvr_inflight_share_t  *share;
 
     *blocks = n;
 
-    if (n == 0) {
+    sum = kvr_inflight_sum(f, holder, generation);
+
+    if (n == 0 || sum == NULL) {
         return 0;
     }
 
@@ -201,13 +217,8 @@ kvr_inflight_add(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         v->shares[v->nshares++].count = 1;
     }
 
-    /* 5. what others have there, and this process had not, is owed */
-
-    known = kvr_min(known, n);
-
-    if (known > n - *blocks) {
-        *blocks -= kvr_inflight_owe(f, holder, generation,
-                                    known - (n - *blocks));
+    if (sum->generation == generation) {
+        *blocks = kvr_inflight_count(sum, *blocks, n - kvr_min(known, n), all);
     }
 
     return node;
@@ -218,8 +229,8 @@ uint32_t
 kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
     uint32_t request)
 {
-    uint32_t               node, parent, gone, paid;
-    kvr_inflight_depth_t  *debt;
+    uint32_t               node, parent, gone, counted;
+    kvr_inflight_sum_t    *sum;
     kvr_inflight_node_t   *v;
     kvr_inflight_share_t  *share;
 
@@ -245,56 +256,82 @@ kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
         }
     }
 
-    if (holder < f->ndebts && f->debts[holder].generation == generation) {
-        debt = &f->debts[holder];
-        paid = kvr_min(gone, debt->depth);
+    sum = &f->sums[holder];
 
-        debt->depth -= paid;
-        gone -= paid;
+    if (sum->generation != generation) {
+        return gone;
     }
 
-    return gone;
+    counted = sum->counted;
+
+    sum->held -= gone;
+    sum->counted = kvr_min(counted, sum->held);
+
+    return counted - sum->counted;
 }
 
 
-/* Adds to the debt; returns by how much. */
+/*
+ * Counts `fresh' blocks more in the tree, of a prompt that has `unknown'
+ * blocks; returns how many more are counted for the load.
+ */
 
 static uint32_t
-kvr_inflight_owe(kvr_inflight_t *f, uint32_t holder, uint32_t generation,
-    uint32_t blocks)
+kvr_inflight_count(kvr_inflight_sum_t *sum, uint32_t fresh, uint32_t unknown,
+    uint32_t all)
 {
-    kvr_inflight_depth_t  *debts;
+    uint32_t  before, left, others;
 
-    if (holder >= f->ndebts) {
+    before = sum->counted;
+    others = all - kvr_min(all, before);
 
-        debts = realloc(f->debts, (holder + 1) * sizeof(*debts));
-        if (debts == NULL) {
-            return 0;
+    sum->held += fresh;
+    sum->counted += kvr_min(fresh, unknown);
+
+    left = sum->held - sum->counted;
+
+    if (left > others) {
+        sum->counted += (left - others + KVR_INFLIGHT_PARTS - 1)
+                        / KVR_INFLIGHT_PARTS;
+    }
+
+    return sum->counted - before;
+}
+
+
+/*
+ * The sums of a holder, which begin anew with a generation.  NULL: out of
+ * memory.
+ */
+
+static kvr_inflight_sum_t *
+kvr_inflight_sum(kvr_inflight_t *f, uint32_t holder, uint32_t generation)
+{
+    kvr_inflight_sum_t  *sums;
+
+    if (holder >= f->nsums) {
+
+        sums = realloc(f->sums, (holder + 1) * sizeof(kvr_inflight_sum_t));
+        if (sums == NULL) {
+            return NULL;
         }
 
-        memset(debts + f->ndebts, 0,
-               (holder + 1 - f->ndebts) * sizeof(*debts));
+        memset(sums + f->nsums, 0,
+               (holder + 1 - f->nsums) * sizeof(kvr_inflight_sum_t));
 
-        f->debts = debts;
-        f->ndebts = holder + 1;
+        f->sums = sums;
+        f->nsums = holder + 1;
     }
 
-    debts = &f->debts[holder];
+    sums = &f->sums[holder];
 
-    /* the load of an earlier generation is counted nowhere */
-
-    if (debts->generation > generation) {
-        return 0;
+    if (sums->generation < generation) {
+        sums->generation = generation;
+        sums->held = 0;
+        sums->counted = 0;
     }
 
-    if (debts->generation < generation) {
-        debts->generation = generation;
-        debts->depth = 0;
-    }
-
-    debts->depth += blocks;
-
-    return blocks;
+    return sums;
 }
 
 

@@ -390,7 +390,7 @@ do
             local row = router.group:load(1e9)[worker]
 
             left = left + c.active_requests + c.active_prefills
-                   + c.decode_blocks + router.debts[worker] + row.active
+                   + c.decode_blocks + row.active
             left = left + #router.group.adds + router.group.open
         end
 

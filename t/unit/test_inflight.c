@@ -80,13 +80,13 @@ shared(void)
 
     f = kvr_inflight_create();
 
-    a = kvr_inflight_add(f, 0, 1, one, 5, 0, &n);
+    a = kvr_inflight_add(f, 0, 1, one, 5, 0, UINT32_MAX, &n);
     is_u64(n, 5, "the first request brings all its blocks");
 
-    b = kvr_inflight_add(f, 0, 1, two, 4, 0, &n);
+    b = kvr_inflight_add(f, 0, 1, two, 4, 0, UINT32_MAX, &n);
     is_u64(n, 1, "one that parts after three of them brings what is new");
 
-    c = kvr_inflight_add(f, 1, 1, one, 3, 0, &n);
+    c = kvr_inflight_add(f, 1, 1, one, 3, 0, UINT32_MAX, &n);
     is_u64(n, 3, "at another holder nothing is shared");
 
     zero(depths, 2, 1);
@@ -105,8 +105,8 @@ shared(void)
     is_u64(kvr_inflight_remove(f, 1, 1, c), 3, "also at the other holder");
     is_u64(kvr_inflight_nodes(f), 0, "nothing is left");
 
-    a = kvr_inflight_add(f, 0, 1, one, 5, 0, &n);
-    b = kvr_inflight_add(f, 0, 2, one, 5, 0, &n);
+    a = kvr_inflight_add(f, 0, 1, one, 5, 0, UINT32_MAX, &n);
+    b = kvr_inflight_add(f, 0, 2, one, 5, 0, UINT32_MAX, &n);
     is_u64(n, 5, "a successor of the holder shares nothing with it");
 
     depths[0].generation = 2;
@@ -118,7 +118,7 @@ shared(void)
     is_u64(kvr_inflight_remove(f, 0, 2, b), 5, "and with the second");
     is_u64(kvr_inflight_nodes(f), 0, "nothing is left of both");
 
-    is_u64(kvr_inflight_add(f, 0, 1, one, 0, 0, &n), 0,
+    is_u64(kvr_inflight_add(f, 0, 1, one, 0, 0, UINT32_MAX, &n), 0,
            "an empty prompt is not in the tree");
     is_u64(n, 0, "and has no blocks");
 
@@ -147,7 +147,7 @@ full(void)
 
     for (i = 0; i < KVR_INFLIGHT_NODES - 1; i++) {
         local = hash(i);
-        ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, 0, &n);
+        ids[i] = kvr_inflight_add(f, 0, 1, &local, 1, 0, UINT32_MAX, &n);
 
         if (ids[i] == 0) {
             break;
@@ -157,11 +157,11 @@ full(void)
     is_u64(i, KVR_INFLIGHT_NODES - 1, "there is room for all nodes");
 
     local = hash(i);
-    is_u64(kvr_inflight_add(f, 0, 1, &local, 1, 0, &n), 0, "and for no more");
+    is_u64(kvr_inflight_add(f, 0, 1, &local, 1, 0, UINT32_MAX, &n), 0, "and for no more");
     is_u64(n, 1, "one more request is counted as sharing nothing");
 
     local = hash(7);
-    i = kvr_inflight_add(f, 0, 1, &local, 1, 0, &n);
+    i = kvr_inflight_add(f, 0, 1, &local, 1, 0, UINT32_MAX, &n);
     ok(i != 0 && n == 0, "but for one that brings nothing new there is room");
     is_u64(kvr_inflight_remove(f, 0, 1, i), 0, "and it takes nothing away");
 
@@ -210,7 +210,7 @@ model(uint32_t steps)
             }
 
             k = n - model_depth(r->locals, n, r->holder);
-            r->id = kvr_inflight_add(f, r->holder / 2, r->holder % 2, r->locals, n, 0, &i);
+            r->id = kvr_inflight_add(f, r->holder / 2, r->holder % 2, r->locals, n, 0, UINT32_MAX, &i);
             r->n = n;
             blocks[r->holder] += i;
             good = r->id != 0 && i == k;
@@ -263,7 +263,7 @@ processes(uint32_t steps, bool truth)
 {
     bool                  good, all;
     int64_t               sum[PROCESSES][HOLDERS], counted;
-    uint32_t              i, p, n, k, step;
+    uint32_t              i, p, n, k, step, total;
     request_t            *r;
     kvr_inflight_t       *f[PROCESSES];
 
@@ -306,7 +306,14 @@ processes(uint32_t steps, bool truth)
                 k = (uint32_t) rand() % (DEPTH * 2);
             }
 
-            r->id = kvr_inflight_add(f[p], r->holder, 1, r->locals, n, k, &i);
+            total = truth || rand() % 2 ? 0 : (uint32_t) rand() % 1000;
+
+            for (i = 0; i < PROCESSES; i++) {
+                total += (uint32_t) sum[i][r->holder];
+            }
+
+            r->id = kvr_inflight_add(f[p], r->holder, 1, r->locals, n, k,
+                                     total, &i);
             r->n = n;
             sum[p][r->holder] += i;
             all = all && r->id != 0 && i == counted;
@@ -343,16 +350,55 @@ generations(void)
 
     f = kvr_inflight_create();
 
-    a = kvr_inflight_add(f, 3, 1, one, 4, 4, &n);
+    a = kvr_inflight_add(f, 3, 1, one, 4, 4, UINT32_MAX, &n);
     is_u64(n, 0, "what others have in flight there is no new load");
 
-    b = kvr_inflight_add(f, 3, 2, one, 4, 3, &n);
+    b = kvr_inflight_add(f, 3, 2, one, 4, 3, UINT32_MAX, &n);
     is_u64(n, 1, "at the next worker with the number neither");
 
-    c = kvr_inflight_add(f, 3, 1, one, 4, 4, &n);
+    c = kvr_inflight_add(f, 3, 1, one, 4, 4, UINT32_MAX, &n);
     is_u64(kvr_inflight_remove(f, 3, 1, a), 0, "the one before ends");
     (void) kvr_inflight_remove(f, 3, 1, c);
-    is_u64(kvr_inflight_remove(f, 3, 2, b), 1, "and leaves its debt");
+    is_u64(kvr_inflight_remove(f, 3, 2, b), 1, "and the next one counts what it has");
+
+    kvr_inflight_destroy(f);
+}
+
+
+/* Others count a prompt, and end before this process does. */
+
+static void
+left(void)
+{
+    uint32_t         i, n, sum, request, last;
+    uint64_t         prompt[64];
+    kvr_inflight_t  *f;
+
+    f = kvr_inflight_create();
+
+    for (i = 0; i < 64; i++) {
+        prompt[i] = i + 1;
+    }
+
+    last = kvr_inflight_add(f, 0, 1, prompt, 64, 64, 64, &sum);
+    is_u64(sum, 0, "a prompt that others count is not counted");
+
+    request = kvr_inflight_add(f, 0, 1, prompt, 64, 64, 40, &n);
+    (void) kvr_inflight_remove(f, 0, 1, last);
+    last = request;
+    is_u64(n, 6, "of 24 blocks that nobody counts the next request counts 6");
+    sum += n;
+
+    for (i = 0; i < 20; i++) {
+        request = kvr_inflight_add(f, 0, 1, prompt, 64, 0, sum, &n);
+        sum += n;
+        sum -= kvr_inflight_remove(f, 0, 1, last);
+        last = request;
+    }
+
+    is_u64(sum, 64, "after some requests all is counted, though the prompt was "
+           "always in flight");
+    is_u64(kvr_inflight_remove(f, 0, 1, last), 64, "and ends with the last");
 
     kvr_inflight_destroy(f);
 }
@@ -367,6 +413,7 @@ main(int argc, char **argv)
     full();
     model(20000);
     generations();
+    left();
     processes(REQUESTS * 20, true);
     processes(20000, false);
 

@@ -34,7 +34,8 @@ void kvr_simulate_find(kvr_simulate_t *s, const uint64_t *locals, uint32_t n,
 void kvr_simulate_flying(kvr_simulate_t *s, uint32_t router,
     const uint64_t *locals, uint32_t n, uint32_t *out);
 uint32_t kvr_simulate_fly(kvr_simulate_t *s, uint32_t router, uint32_t worker,
-    const uint64_t *locals, uint32_t n, uint32_t *blocks);
+    const uint64_t *locals, uint32_t n, uint32_t known, uint32_t all,
+    uint32_t *blocks);
 uint32_t kvr_simulate_land(kvr_simulate_t *s, uint32_t router,
     uint32_t worker, uint32_t request);
 void kvr_simulate_measured(kvr_simulate_t *s, uint32_t router,
@@ -153,9 +154,10 @@ function methods:clear(worker)
 end
 
 
--- Returns the request's number, and how many blocks are its alone.
-function methods:fly(router, worker, locals, n)
-    local request = C.kvr_simulate_fly(self, router, worker, locals, n, one)
+-- Returns the request's number, and how many blocks more the router counts.
+function methods:fly(router, worker, locals, n, known, all)
+    local request = C.kvr_simulate_fly(self, router, worker, locals, n, known,
+                                       all, one)
 
     return request, one[0]
 end

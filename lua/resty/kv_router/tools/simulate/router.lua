@@ -78,8 +78,6 @@ function _M.new(number, index, what, workers, block_size, seed)
         begun = ffi_new("double[?]", workers),      -- when the running one began
         random = new_random(seed),
         outcome = ffi_new("ngx_http_kv_router_outcome_t"),
-        debts = ffi_new("double[?]", workers),      -- blocks in flight at a
-                                 -- worker that were at peers before
         alone = group.rows(workers),    -- the load of others: none
         faults = 0,
     }, mt)
@@ -272,13 +270,8 @@ function _M:route(request, now)
                              - min(max(depths[worker], flying[worker]) * size,
                                    request.prompt)
     request.flight, request.decode_blocks = self.index:fly(
-        self.number, worker, request.locals, n)
-
-    -- what peers have in flight there is no load more
-    local debt = max(0, request.decode_blocks - n + flying[worker])
-
-    request.decode_blocks = request.decode_blocks - debt
-    self.debts[worker] = self.debts[worker] + debt
+        self.number, worker, request.locals, n, flying[worker],
+        c.decode_blocks)
 
     -- tokens before the first one of the answer, as far as the router knows
     request.sample = c.prefill_tokens + request.prefill_tokens
@@ -354,11 +347,6 @@ end
 local function finished(self, request, now, status)
     local c = candidate_of(self, request)
     local ended = self.index:land(self.number, request.worker, request.flight)
-
-    local debt = min(ended, self.debts[request.worker])
-
-    self.debts[request.worker] = self.debts[request.worker] - debt
-    ended = ended - debt
 
     if self.group then
         self.group:ended(request, now)
