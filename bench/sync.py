@@ -4,9 +4,9 @@
 """What it costs that several nginx share their load.
 
     sync.py [--build DIR] [--seconds N] [--rate R] [--events R]
-            [--routers N,N...]
+            [--routers N,N...] [--processes N]
 
-Real nginx, each with two worker processes and 512 workers; a real Redis; an
+Real nginx, each with two processes, or N, and 512 workers; a real Redis; an
 engine that answers after 0.2 s (another nginx).  All routers together get RATE
 requests a second, at random times, each with a prompt of 4096 token ids that
 nobody has, while R blocks a second of other workers are stored and removed.
@@ -43,7 +43,6 @@ PROMPT_TOKENS = 4096
 PROMPTS = 64
 WORKERS = 512
 PUBLISHERS = 64                 # of these
-PROCESSES = 2
 CONNECTIONS = 128               # of a router
 SETTLE = 2                      # seconds
 
@@ -237,7 +236,7 @@ def prompts(path):
 def measure(args, stage, routers, sync):
     """One group under load: (microseconds, bytes, core, lags)."""
     ports = [free_port() for _ in range(routers)]
-    masters = [stage.nginx('router%d' % i, ROUTER, port, PROCESSES,
+    masters = [stage.nginx('router%d' % i, ROUTER, port, args.processes,
                            sync='' if sync else 'kv_router_sync main off;')
                for i, port in enumerate(ports)]
     for port in ports:
@@ -286,6 +285,7 @@ def main():
     parser.add_argument('--rate', type=float, default=400)
     parser.add_argument('--events', type=float, default=2000)
     parser.add_argument('--routers', default='1,2,4,8')
+    parser.add_argument('--processes', type=int, default=2)
     args = parser.parse_args()
     stage = Stage(args.build)
 
