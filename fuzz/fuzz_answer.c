@@ -2,8 +2,8 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * What engines answer: kvr_http_answer(), the reports in their metrics, and
- * the usage in an answer of each form, which doesn't depend on how the answer
- * is cut.
+ * the usage in an answer of each form and the beginning of its output, which
+ * don't depend on how the answer is cut.
  */
 
 
@@ -12,6 +12,7 @@
 #include "traffic/kvr_report.h"
 #include "wire/kvr_answer.h"
 #include "wire/kvr_http.h"
+#include "wire/kvr_output.h"
 
 
 #define RANKS  3
@@ -23,6 +24,7 @@ static void number(double value, double most);
 static void usage(kvr_form_t form, const char *text, size_t len);
 static bool usage_in(kvr_form_t form, const char *text, size_t len,
     size_t piece, kvr_answer_usage_t *u);
+static void output(const char *text, size_t len);
 
 
 const uint32_t  fuzz_inputs = 100000;
@@ -44,6 +46,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     for (form = KVR_FORM_UNKNOWN; form < KVR_FORMS; form++) {
         usage(form, text, len);
     }
+
+    output(text, len);
 
     free(text);
 
@@ -150,6 +154,32 @@ usage(kvr_form_t form, const char *text, size_t len)
             || v.cached_tokens != u.cached_tokens)
         {
             fuzz_fail("usage: other by pieces of %zu", piece);
+        }
+    }
+}
+
+
+static void
+output(const char *text, size_t len)
+{
+    size_t        at, piece, n;
+    kvr_output_t  o, all;
+
+    for (piece = 1; piece < 2000; piece = 5 * piece + 2) {
+        memset(&o, 0, sizeof(kvr_output_t));
+
+        for (at = 0; at < len && !o.begun; at += n) {
+            n = kvr_min(piece, len - at);
+            (void) kvr_output_add(&o, text + at, n);
+        }
+
+        memset(&all, 0, sizeof(kvr_output_t));
+
+        if (kvr_output_add(&all, text, at) != o.begun
+            || all.silent != o.silent || all.len != o.len
+            || memcmp(all.line, o.line, o.len) != 0)
+        {
+            fuzz_fail("output: other by pieces of %zu", piece);
         }
     }
 }

@@ -333,6 +333,9 @@ def answers():
     yield (" " * 900 + usage + ',"prompt_logprobs":null}').encode()
     yield (f'data: {{"choices":[],{usage}}}\n\ndata: [DONE]\n\n').encode()
     yield b'{"meta_info":{"prompt_tokens":9,"cached_tokens":8}}'
+    yield (b": ping\r\n\r\nevent: response.created\ndata: {}\n\n"
+           b"event: message_start\ndata: {}\n\nevent: ping\ndata: {}\n\n"
+           b"event: response.output_item.added\ndata: {}\n\n")
 
 
 def relays():
