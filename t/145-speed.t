@@ -1,12 +1,14 @@
-# How fast workers prefill, measured by the first bytes of their answers.
+# How fast workers prefill, measured by the first output of their answers, and
+# what ends a prefill.
 
 use lib 't/lib';
 use KVRouter;
 
-# two engines: /stream answers after a time that grows with the prompt, an event
-# for a token; /v1/hang has no answer
+# four engines: /stream answers after a time that grows with the prompt, an event
+# for a token; /created has a stream of the Responses API, whose output waits
+# until it is told to begin; /v1/hang has no answer
 
-our $Engines = engines(2, engine => <<'_EOC_');
+our $Engines = engines(4, engine => <<'_EOC_');
         location ~ /(stream|whole)/ {
             client_body_buffer_size  1m;
             content_by_lua_block {
@@ -21,6 +23,33 @@ our $Engines = engines(2, engine => <<'_EOC_');
             }
         }
 
+        location ~ /created/ {
+            lua_http10_buffering  off;
+
+            content_by_lua_block {
+                local say = ngx.shared.say
+
+                ngx.header.content_type = "text/event-stream"
+                ngx.print("event: response.created\ndata: {}\n\n: hello\n\n"
+                          .. "event: response.in_pro")
+                ngx.flush(true)
+                ngx.sleep(0.01)
+                ngx.print("gress\ndata: {}\n\n")
+                ngx.flush(true)
+
+                while not say:get("begin") do
+                    ngx.sleep(0.01)
+                end
+
+                ngx.print("event: response.output_item.added\ndata: {}\n\n")
+                ngx.flush(true)
+
+                while not say:get("end") do
+                    ngx.sleep(0.01)
+                end
+            }
+        }
+
         location /v1/hang/ {
             content_by_lua_block { ngx.sleep(60) }
         }
@@ -29,7 +58,8 @@ _EOC_
 our $Workers = zone_workers(2);
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
-    kv_router_zone  zone=main:16m block_size=16;
+    kv_router_zone    zone=main:16m block_size=16;
+    lua_shared_dict   say 1m;
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main", { tokenizer = "none",
@@ -101,6 +131,25 @@ add_block_preprocessor(sub {
                 return ask("POST", path, body, "x-to: " .. to .. "\r\n")
             end
 
+            -- A request without an answer; more: of its body.
+            local function hang(tokens, more)
+                local body = '{"prompt":' .. prompt(tokens) .. more .. "}"
+
+                return client.send("POST /v1/hang/completions HTTP/1.0\r\n"
+                                   .. "x-to: w1\r\nContent-Length: " .. #body
+                                   .. "\r\n\r\n" .. body)
+            end
+
+            local function counted()
+                return client.stats().workers[1].load[1].prefill_tokens
+            end
+
+            -- The load of w1, as a policy is told.
+            local function told()
+                return decode(ask("POST", "/kv/route", '{"prompt":[1]}').body)
+                       .candidates[1].load
+            end
+
             local function speed(i)
                 return client.stats().workers[i].speed[1]
             end
@@ -123,7 +172,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 20;
+plan tests => repeat_each() * 25;
 
 run_tests();
 
@@ -217,30 +266,12 @@ streamed again: 200, 2 samples
 
 === TEST 3: what is queued becomes less while a prefill runs, by the speed
 --- script
-            local function hang(tokens)
-                local body = '{"prompt":' .. prompt(tokens) .. "}"
-
-                return client.send("POST /v1/hang/completions HTTP/1.0\r\n"
-                                   .. "x-to: w1\r\nContent-Length: " .. #body
-                                   .. "\r\n\r\n" .. body)
-            end
-
-            local ids = prompt(20)
-
+            local STREAM = ',"stream":true'
             -- as a policy is told, and as the status counts
 
-            local function queued()
-                local route = decode(ask("POST", "/kv/route", '{"prompt":'
-                                         .. ids .. "}").body)
+            local function queued() return told().prefill_tokens end
 
-                return route.candidates[1].load.prefill_tokens
-            end
-
-            local function counted()
-                return client.stats().workers[1].load[1].prefill_tokens
-            end
-
-            local first = hang(2000)
+            local first = hang(2000, STREAM)
 
             client.wait(function() return counted() == 2000 end)
             client.turns()
@@ -251,13 +282,13 @@ streamed again: 200, 2 samples
 
             ngx.say("measured: ", measure("w1", 1))
 
-            first = hang(2000)
+            first = hang(2000, STREAM)
             client.wait(function() return counted() == 2000 end)
             client.wait(function() return queued() < 2000 end)
             client.wait(function() return queued() == 0 end)
             ngx.say("one prefill: ", queued(), " of ", counted())
 
-            local second = hang(4000)
+            local second = hang(4000, STREAM)
 
             client.wait(function() return counted() == 6000 end)
             client.wait(function() return queued() == 3000 end)
@@ -286,4 +317,61 @@ load: none
                     speed(2).prefill_tokens_per_second)
 --- response_body
 w2: 30 samples, speed 0
+
+
+
+=== TEST 5: the first output ends the prefill, not what is streamed before it
+--- http_config
+    kv_router_worker  main v1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 events=on engine=vllm;
+    kv_router_worker  main s1 127.0.0.1:$TEST_NGINX_RAND_PORT_4 events=on engine=sglang;
+--- script
+            local say = ngx.shared.say
+
+            local function samples(id)
+                for _, worker in ipairs(client.stats().workers) do
+                    if worker.worker_id == id then
+                        return worker.speed[1].samples
+                    end
+                end
+            end
+
+            local function try(to, path, body)
+                local sock = client.send("POST /v1/created" .. path
+                                         .. " HTTP/1.0\r\nx-to: " .. to
+                                         .. "\r\nContent-Length: " .. #body
+                                         .. "\r\n\r\n" .. body)
+
+                sock:receiveuntil("in_progress\ndata: {}\n\n")()
+                ngx.say(path, " waits: ", client.load())
+
+                say:set("begin", true)
+                sock:receiveuntil("added\ndata: {}\n\n")()
+                ngx.say("output: ", client.load())
+
+                say:set("end", true)
+                client.receive(sock)
+                say:flush_all()
+                ngx.say(samples(to), " samples")
+            end
+
+            local ids = '{"prompt_token_ids":' .. prompt(300) .. "}"
+            local body = '{"input":"x","stream":true,"kv_transfer_params":'
+                         .. ids .. "}"
+
+            try("v1", "/v1/responses", body)
+            try("s1", "/v1/responses", body)
+            try("s1", "/v1/completions", '{"stream":true,"prompt":'
+                                         .. prompt(300) .. "}")
+            client.idle()
+--- response_body
+/v1/responses waits: v1/0 active_requests=1 v1/0 active_prefills=1 v1/0 prefill_tokens=300 v1/0 decode_blocks=18
+output: v1/0 active_requests=1 v1/0 decode_blocks=18
+1 samples
+/v1/responses waits: s1/0 active_requests=1 s1/0 active_prefills=1 s1/0 prefill_tokens=300 s1/0 decode_blocks=18
+output: s1/0 active_requests=1 s1/0 decode_blocks=18
+0 samples
+/v1/completions waits: s1/0 active_requests=1 s1/0 active_prefills=1 s1/0 prefill_tokens=300 s1/0 decode_blocks=18
+output: s1/0 active_requests=1 s1/0 decode_blocks=18
+1 samples
+load: none
 

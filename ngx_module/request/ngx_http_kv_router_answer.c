@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * The answer of an engine on its way to the client: its first byte ends the
- * prefill, its last one the load; the cached tokens that it reports are
+ * The answer of an engine on its way to the client: its first output ends the
+ * prefill, its last byte the load; the cached tokens that it reports are
  * compared with the prediction.
  */
 
@@ -24,6 +24,8 @@
 
 
 static void ngx_http_kv_router_answer_first(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_answer_output(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_uint_t streamed);
 static void ngx_http_kv_router_streamed(ngx_http_kv_router_ctx_t *ctx,
     ngx_buf_t *b);
@@ -68,8 +70,9 @@ ngx_http_kv_router_header_filter(ngx_http_request_t *r)
 
 
 /*
- * The first byte of an answer ends the prefill.  The last byte ends the
- * request's load at the engine, although the client may still be receiving.
+ * The first output of an answer ends the prefill: the first byte, unless it is
+ * a stream that can be read.  The last byte ends the request's load at the
+ * engine, although the client may still be receiving.
  */
 
 static ngx_int_t
@@ -97,7 +100,16 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     for (cl = in; cl; cl = cl->next) {
 
         if (ctx->times.first_byte_us == 0 && ngx_buf_size(cl->buf) > 0) {
-            ngx_http_kv_router_answer_first(r, ctx, streamed);
+            ngx_http_kv_router_answer_first(r, ctx);
+        }
+
+        if (!ctx->answer.output && ngx_buf_size(cl->buf) > 0
+            && (!streamed || ctx->answer.encoded
+                || !ngx_buf_in_memory(cl->buf)
+                || kvr_output_add(&ctx->answer.begin, cl->buf->pos,
+                                  cl->buf->last - cl->buf->pos)))
+        {
+            ngx_http_kv_router_answer_output(r, ctx, streamed);
         }
 
         if (streamed && ngx_buf_in_memory(cl->buf)) {
@@ -118,7 +130,7 @@ ngx_http_kv_router_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
 static void
 ngx_http_kv_router_answer_first(ngx_http_request_t *r,
-    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t streamed)
+    ngx_http_kv_router_ctx_t *ctx)
 {
     ctx->times.first_byte_us = ngx_http_kv_router_now_us();
 
@@ -129,11 +141,21 @@ ngx_http_kv_router_answer_first(ngx_http_request_t *r,
 
     ngx_http_kv_router_decided_first_byte(ctx);
 
+    ctx->answer.failed = ngx_http_kv_router_attempt_answered(ctx) != NGX_OK;
+}
+
+
+static void
+ngx_http_kv_router_answer_output(ngx_http_request_t *r,
+    ngx_http_kv_router_ctx_t *ctx, ngx_uint_t streamed)
+{
+    ctx->answer.output = 1;
+
     if (streamed) {
         ngx_http_kv_router_speed_answer(r, ctx);
     }
 
-    if (ngx_http_kv_router_attempt_answered(ctx) == NGX_OK) {
+    if (!ctx->answer.failed) {
         ngx_http_kv_router_echo(ctx);
         ngx_http_kv_router_estimate_begin(ctx);
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);

@@ -19,6 +19,7 @@
 #include "ngx_http_kv_router_fleet.h"
 
 #include <wire/kvr_answer.h>
+#include <wire/kvr_output.h>
 #include <wire/kvr_tokens.h>
 
 
@@ -131,7 +132,6 @@ struct ngx_http_kv_router_ctx_s {
                                                       all prompts but the
                                                       first */
         ngx_uint_t                   reports;      /* see kvr_prompt_t */
-
         unsigned                     guess:1;      /* form is as the body
                                                       looks */
         unsigned                     prompted:1;   /* all of this is set */
@@ -224,6 +224,7 @@ struct ngx_http_kv_router_ctx_s {
 
     struct {
         kvr_answer_t                    search;    /* for the usage */
+        kvr_output_t                    begin;     /* of a stream's output */
         ngx_uint_t                      output_tokens;  /* of a stream */
         int64_t                         cached_tokens;  /* as the engine
                                                       reported; -1: not
@@ -232,6 +233,8 @@ struct ngx_http_kv_router_ctx_s {
                                                       engine says; 0: it does
                                                       not */
 
+        unsigned                        failed:1;  /* by its status */
+        unsigned                        output:1;  /* has begun */
         unsigned                        line_end:1;  /* the last byte of it */
         unsigned                        usage_done:1;
         unsigned                        encoded:1; /* with a

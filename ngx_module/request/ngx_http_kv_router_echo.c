@@ -51,9 +51,9 @@ ngx_http_kv_router_echo_worker(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * The engine computes the whole prompt before its first byte.  Of a block that
- * ends with the prompt's last token TensorRT-LLM says only later that it is
- * stored: such a block is not looked for.
+ * The engine computes the whole prompt before its first output.  Of a block
+ * that ends with the prompt's last token TensorRT-LLM says only later that it
+ * is stored: such a block is not looked for.
  */
 
 void

@@ -142,7 +142,7 @@ ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
 
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 
-    if (ctx->times.first_byte_us == 0) {
+    if (!ctx->answer.output) {
         kvr_load_prefill_again(&ctx->zone->run.router.load,
                                &ctx->choice.reservation, ngx_current_msec);
     }

@@ -248,7 +248,7 @@ ngx_int_t ngx_http_kv_router_attempt_answered(ngx_http_kv_router_ctx_t *ctx);
 
 void ngx_http_kv_router_filter_init(void);
 
-/* echo: an answer's first byte has come */
+/* echo: an answer's first output has come */
 void ngx_http_kv_router_echo(ngx_http_kv_router_ctx_t *ctx);
 
 /* echo: by the timer of each process: the looks that are due */
@@ -274,8 +274,8 @@ void ngx_http_kv_router_echo_trust(ngx_http_kv_router_zone_t *zone,
     kvr_trust_view_t *view);
 
 /*
- * estimate: an answer's first byte has come, so its worker has the prompt now;
- * the engine has told its cached tokens; the request has ended
+ * estimate: an answer's first output has come, so its worker has the prompt
+ * now; the engine has told its cached tokens; the request has ended
  */
 void ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
@@ -283,13 +283,17 @@ void ngx_http_kv_router_estimate_answer(ngx_http_kv_router_ctx_t *ctx,
 void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 
 /*
- * speed: a sample of how fast a rank prefills.  answer: the first byte of a
+ * speed: a sample of how fast a rank prefills.  answer: the first output of a
  * streamed answer has come.  prefill: a prefill elsewhere has ended well, and
  * its load is still reserved.
  */
 void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
+
+/* speed: does the stream of candidate c show when its prefill has ended? */
+ngx_uint_t ngx_http_kv_router_shows_output(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c);
 
 /* speed: by the timer of each process: zone->speed, and those of the fleet */
 void ngx_http_kv_router_speeds(ngx_http_kv_router_zone_t *zone);

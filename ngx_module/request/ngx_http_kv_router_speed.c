@@ -2,8 +2,8 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * How fast each rank prefills, measured by the first bytes of its answers, and
- * the fleet's median of that.
+ * How fast each rank prefills, measured by the first output of its answers,
+ * and the fleet's median of that.
  */
 
 
@@ -21,10 +21,23 @@ static void ngx_http_kv_router_speed_sample(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Of these answers the first byte shows the end of the prefill: it comes with
- * the first token, at once.  An answer that is not streamed, or that nginx
- * buffers, begins after some or all of its tokens.  A stream of the Responses
- * API begins before the prefill, with an event of its own.  A retry's queue is
+ * Some versions of SGLang stream only the end of an answer of the Responses
+ * API, behind events without output.
+ */
+
+ngx_uint_t
+ngx_http_kv_router_shows_output(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    return ctx->prompt.form != KVR_FORM_RESPONSES
+           || c->engine == KVR_ENGINE_VLLM;
+}
+
+
+/*
+ * Of these answers the first output shows the end of the prefill: it comes
+ * with the first token, at once.  An answer that is not streamed, or that
+ * nginx buffers, begins after some or all of its tokens.  A retry's queue is
  * not known: the candidates were listed for the first try.
  */
 
@@ -33,15 +46,15 @@ ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx)
 {
     if (r->headers_out.status != NGX_HTTP_OK || r->upstream->buffering
-        || ctx->prompt.form == KVR_FORM_RESPONSES || ctx->choice.prefiller
-        || ctx->try.tries != 1)
+        || !ngx_http_kv_router_shows_output(ctx, ctx->choice.chosen)
+        || ctx->choice.prefiller || ctx->try.tries != 1)
     {
         return;
     }
 
     ngx_http_kv_router_speed_sample(ctx, ctx->choice.chosen,
                                     &ctx->choice.reservation,
-                                    ctx->times.first_byte_us
+                                    ngx_http_kv_router_now_us()
                                     - ctx->times.decided_us);
 }
 
@@ -58,7 +71,7 @@ ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx)
 
 /*
  * A prompt whose tokens are not known, or estimated by its text, is no sample,
- * nor are several prompts: the first byte comes after the first of them.
+ * nor are several prompts: the first output comes after the first of them.
  */
 
 static void

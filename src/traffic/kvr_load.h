@@ -55,7 +55,7 @@ typedef struct {
     uint64_t    generation;         /* of the holder, as reserved */
     int64_t     active;             /* requests; one of several sequences
                                        counts as so many */
-    int64_t     prefills;           /* requests before their first byte */
+    int64_t     prefills;           /* requests before their first output */
     int64_t     prefill_tokens;     /* uncached prompt tokens of those */
     int64_t     decode_blocks;      /* KV blocks of the requests */
     uint64_t    begun_ms;           /* when the first of the prefills that
@@ -83,7 +83,7 @@ kvr_load_sum(kvr_load_row_t *sum, const kvr_load_row_t *row)
 typedef struct {
     uint32_t    holder;
     uint32_t    generation;
-    uint32_t    prefilling;         /* 1 until the first body byte */
+    uint32_t    prefilling;         /* 1 until the first output */
     uint32_t    counted;            /* set by kvr_load_reserve() */
     uint32_t    request;            /* for the caller: as returned by
                                        kvr_inflight_add() */
@@ -160,12 +160,12 @@ uint32_t kvr_load_reclaim(kvr_load_t *l);
  */
 void kvr_load_reserve(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
 
-/* Ends the prefill, at the first body byte.  Later calls do nothing. */
+/* Ends the prefill, at the first output.  Later calls do nothing. */
 void kvr_load_prefilled(kvr_load_t *l, kvr_reservation_t *r, uint64_t now_ms);
 
 /*
  * Counts the prefill again, when a request was to be prefilled elsewhere, and
- * is not.  To be called before the first body byte only.  When the prefill is
+ * is not.  To be called before the first output only.  When the prefill is
  * counted already, the call does nothing.
  */
 void kvr_load_prefill_again(kvr_load_t *l, kvr_reservation_t *r,

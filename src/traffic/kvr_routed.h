@@ -37,8 +37,8 @@
 
 
 typedef enum {
-    KVR_ROUTED_BEGIN = 0,       /* the first byte of an answer: the engine has
-                                   computed the prompt */
+    KVR_ROUTED_BEGIN = 0,       /* the first output of an answer: the engine
+                                   has computed the prompt */
     KVR_ROUTED_END,             /* the answer is whole; to be appended in any
                                    case once BEGIN was */
     KVR_ROUTED_ANSWER,          /* the engine reported its cached tokens */

@@ -2,9 +2,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Speed: how many prompt tokens a holder prefills in a second, measured by the
- * time from sending a request to the first byte of its answer.
+ * time from sending a request to the first output of its answer.
  *
- * The time grows with the tokens that must be prefilled before that byte: the
+ * The time grows with the tokens that must be prefilled before that: the
  * request's own uncached tokens, and those that are queued before it.  The
  * speed is the inverse of the slope of time over tokens, by the estimator of
  * Theil and Sen: the median of the slopes of all pairs of samples (P. K. Sen,
@@ -60,7 +60,7 @@ typedef struct {
 
 
 /*
- * Adds a sample: the first byte came `us` microseconds after the request was
+ * Adds a sample: the first output came `us` microseconds after the request was
  * sent, and so many tokens had to be prefilled before.  A sample of up to
  * KVR_SPEED_TOKENS tokens, of 2^24 or more, of no time or of more than 4294
  * seconds is not taken.  Each KVR_SPEED_STEP samples the speed is estimated

@@ -8,7 +8,7 @@
  * So each prompt that such a worker answered is stored for it in the index, as
  * an event would be, and the estimate evicts as the engine does.
  *
- *     - At the first byte of an answer the prompt's blocks are cached.  The
+ *     - At the first output of an answer the prompt's blocks are cached.  The
  *       process that serves the request notes so in a ring (kvr_routed.h);
  *       the process that has the lease of shard 0 reads the rings of all
  *       processes, and changes the index, some milliseconds later.  predict=
