@@ -172,7 +172,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 25;
+plan tests => repeat_each() * 30;
 
 run_tests();
 
@@ -375,3 +375,48 @@ output: s1/0 active_requests=1 s1/0 decode_blocks=18
 1 samples
 load: none
 
+
+
+=== TEST 6: a prefill whose answer is not streamed ends by the speed
+--- script
+            local first = hang(400, "")
+
+            client.wait(function() return counted() == 400 end)
+            ngx.sleep(0.3)
+            ngx.say("no speed: ", counted())
+            first:close()
+            client.idle()
+
+            ngx.say("measured: ", measure("w1", 1))
+            client.wait(function()
+                return told().prefill_tokens_per_second ~= ngx.null
+            end)
+
+            local streamed = hang(300, ',"stream":true')
+
+            client.wait(function() return counted() == 300 end)
+
+            -- the second one has fewer tokens, but those before it, too
+
+            first = hang(4000, ',"stream":false')
+            client.wait(function() return counted() == 4300 end)
+
+            local second = hang(500, "")
+
+            client.wait(function() return counted() == 4800 end)
+            client.wait(function() return counted() < 4800 end)
+            ngx.say("the first one is over: ", counted())
+            client.wait(function() return counted() < 800 end)
+            ngx.say("and the second one: ", client.load())
+
+            first:close()
+            second:close()
+            streamed:close()
+            client.idle()
+--- response_body
+no speed: 400
+load: none
+measured: true
+the first one is over: 800
+and the second one: w1/0 active_requests=3 w1/0 active_prefills=1 w1/0 prefill_tokens=300 w1/0 decode_blocks=299
+load: none

@@ -101,6 +101,8 @@ struct ngx_http_kv_router_ctx_s {
     ngx_http_request_t             *request;       /* this is the context of */
     ngx_http_kv_router_zone_t      *zone;
     ngx_http_kv_router_fleet_t     *fleet;
+    ngx_event_t                     prefill_end;   /* by load.c, when nothing
+                                                      else tells of it */
     ngx_uint_t                      rank_sent;     /* this zone or another set
                                                       a rank in the request */
 
@@ -132,6 +134,8 @@ struct ngx_http_kv_router_ctx_s {
                                                       all prompts but the
                                                       first */
         ngx_uint_t                   reports;      /* see kvr_prompt_t */
+
+        unsigned                     stream:1;     /* the same */
         unsigned                     guess:1;      /* form is as the body
                                                       looks */
         unsigned                     prompted:1;   /* all of this is set */

@@ -10,9 +10,15 @@
 #include "ngx_http_kv_router_route.h"
 
 
+/* the longest time of a prefill in milliseconds: a day */
+
+#define NGX_HTTP_KV_ROUTER_PREFILL  86400000
+
+
 static ngx_int_t ngx_http_kv_router_depths_begin(
     ngx_http_kv_router_ctx_t *ctx);
 static ngx_int_t ngx_http_kv_router_inflight(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_prefill_over(ngx_event_t *ev);
 
 
 /*
@@ -249,12 +255,63 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     kvr_router_reserve(&ctx->zone->run.router, s, ngx_current_msec);
     kvr_peers_uncached(&ctx->zone->run.router.peers, s->prefill_tokens);
+    ngx_http_kv_router_prefill_timer(ctx, s, c);
 
     ngx_http_kv_router_flight_begin(ctx, s, i);
 }
 
 
 /* ---- afterwards --------------------------------------------------------- */
+
+/*
+ * An answer that is not streamed shows only at its end that its prefill was
+ * over.  So the prefill ends when the worker's speed has done the tokens that
+ * were queued before the request, and the request's own.
+ */
+
+void
+ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
+    const kvr_reservation_t *s, const ngx_http_kv_router_candidate_t *c)
+{
+    double        ms;
+    ngx_event_t  *ev;
+
+    if (!s->prefilling || c->prefill_tps <= 0
+        || (ctx->prompt.stream && ngx_http_kv_router_shows_output(ctx, c)))
+    {
+        return;
+    }
+
+    ms = (c->prefill_tokens + s->prefill_tokens) * 1000 / c->prefill_tps;
+    ev = &ctx->prefill_end;
+
+    if (ev->timer_set) {
+        ngx_del_timer(ev);
+    }
+
+    ev->handler = ngx_http_kv_router_prefill_over;
+    ev->data = ctx;
+    ev->log = ctx->request->connection->log;
+    ev->cancelable = 1;
+
+    ngx_add_timer(ev, (ngx_msec_t) ngx_min(ms, NGX_HTTP_KV_ROUTER_PREFILL));
+}
+
+
+static void
+ngx_http_kv_router_prefill_over(ngx_event_t *ev)
+{
+    ngx_http_kv_router_ctx_t *ctx = ev->data;
+
+    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                   "kv_router prefill: over by the worker's speed");
+
+    kvr_load_prefilled(&ctx->zone->run.router.load, &ctx->choice.reservation,
+                       ngx_current_msec);
+    kvr_load_prefilled(&ctx->zone->run.router.load, &ctx->choice.prefill,
+                       ngx_current_msec);
+}
+
 
 void
 ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
@@ -269,6 +326,10 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
                    s == &ctx->choice.prefill ? "the prefill elsewhere"
                                              : "the request",
                    s->output_blocks);
+
+    if (ctx->prefill_end.timer_set) {
+        ngx_del_timer(&ctx->prefill_end);
+    }
 
     ngx_http_kv_router_flight_end(ctx, s);
 

@@ -145,6 +145,8 @@ ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
     if (!ctx->answer.output) {
         kvr_load_prefill_again(&ctx->zone->run.router.load,
                                &ctx->choice.reservation, ngx_current_msec);
+        ngx_http_kv_router_prefill_timer(ctx, &ctx->choice.reservation,
+                                         ctx->choice.chosen);
     }
 
     return NGX_OK;

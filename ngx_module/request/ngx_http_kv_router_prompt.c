@@ -252,6 +252,7 @@ ngx_http_kv_router_keep_prompt(ngx_http_request_t *r,
 
     ctx->prompt.cut = body->cut;
     ctx->prompt.reports = body->reports;
+    ctx->prompt.stream = body->stream;
     ctx->prompt.sequences = ngx_max(body->sequences, 1);
     ctx->prompt.others = body->others;
     ctx->prompt.prompts = body->prompts;

@@ -152,6 +152,13 @@ void ngx_http_kv_router_choice_drop(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
 
+/*
+ * load: the prefill of s at candidate c ends by its time, where no output will
+ * show its end
+ */
+void ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
+    const kvr_reservation_t *s, const ngx_http_kv_router_candidate_t *c);
+
 /* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);

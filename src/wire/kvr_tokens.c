@@ -545,6 +545,8 @@ kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
         return KVR_INVALID;
     }
 
+    p->stream = kvr_tape_kind(t, kvr_prompt_top(t, "stream")) == KVR_TAPE_TRUE;
+
     kvr_prompt_find_cut(p, t, form, engines);
 
     rc = kvr_prompt_find_ids(p, t, form, engines);

@@ -63,6 +63,7 @@ typedef struct {
     kvr_prompt_string_t  salt;      /* "cache_salt" */
     kvr_prompt_string_t  lora;      /* "lora_path" */
 
+    bool               stream;      /* the answer is to be streamed */
     bool               reports;     /* the engine is to announce again what it
                                        has cached of the prompt */
 

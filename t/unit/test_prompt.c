@@ -477,6 +477,19 @@ test_reports(void)
 }
 
 
+static void
+test_stream(void)
+{
+    of(KVR_FORM_CHAT, VLLM);
+
+    ok(scan("{\"messages\":[],\"stream\":true}") == KVR_OK && prompt.stream,
+       "the answer is to be streamed");
+    ok(scan("{\"messages\":[],\"stream\":false}") == KVR_OK && !prompt.stream
+       && scan("{\"stream\":null}") == KVR_OK && !prompt.stream
+       && scan("{}") == KVR_OK && !prompt.stream, "or it is not");
+}
+
+
 int
 main(void)
 {
@@ -488,6 +501,7 @@ main(void)
     test_namespaces();
     test_looks();
     test_reports();
+    test_stream();
 
     return done();
 }
