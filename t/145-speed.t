@@ -30,6 +30,7 @@ our $Engines = engines(4, engine => <<'_EOC_');
                 local say = ngx.shared.say
 
                 ngx.header.content_type = "text/event-stream"
+                ngx.header.content_encoding = ngx.var.arg_as
                 ngx.print("event: response.created\ndata: {}\n\n: hello\n\n"
                           .. "event: response.in_pro")
                 ngx.flush(true)
@@ -360,8 +361,14 @@ w2: 30 samples, speed 0
 
             try("v1", "/v1/responses", body)
             try("s1", "/v1/responses", body)
-            try("s1", "/v1/completions", '{"stream":true,"prompt":'
-                                         .. prompt(300) .. "}")
+
+            -- what is encoded is not read: its first byte ends the prefill
+
+            for _, path in ipairs { "", "?as=gzip" } do
+                try("s1", "/v1/completions" .. path,
+                    '{"stream":true,"prompt":' .. prompt(300) .. "}")
+            end
+
             client.idle()
 --- response_body
 /v1/responses waits: v1/0 active_requests=1 v1/0 active_prefills=1 v1/0 prefill_tokens=300 v1/0 decode_blocks=18
@@ -373,6 +380,9 @@ output: s1/0 active_requests=1 s1/0 decode_blocks=18
 /v1/completions waits: s1/0 active_requests=1 s1/0 active_prefills=1 s1/0 prefill_tokens=300 s1/0 decode_blocks=18
 output: s1/0 active_requests=1 s1/0 decode_blocks=18
 1 samples
+/v1/completions?as=gzip waits: s1/0 active_requests=1 s1/0 decode_blocks=18
+output: s1/0 active_requests=1 s1/0 decode_blocks=18
+2 samples
 load: none
 
 
