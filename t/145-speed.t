@@ -133,8 +133,9 @@ add_block_preprocessor(sub {
             end
 
             -- A request without an answer; more: of its body.
-            local function hang(tokens, more)
-                local body = '{"prompt":' .. prompt(tokens) .. more .. "}"
+            local function hang(tokens, more, ids)
+                local body = '{"prompt":' .. (ids or prompt(tokens)) .. more
+                             .. "}"
 
                 return client.send("POST /v1/hang/completions HTTP/1.0\r\n"
                                    .. "x-to: w1\r\nContent-Length: " .. #body
@@ -387,13 +388,25 @@ load: none
 
 
 
-=== TEST 6: a prefill whose answer is not streamed ends by the speed
+=== TEST 6: a prefill whose answer is not streamed ends by events or the speed
 --- script
             local first = hang(400, "")
 
             client.wait(function() return counted() == 400 end)
             ngx.sleep(0.3)
             ngx.say("no speed: ", counted())
+            first:close()
+            client.idle()
+
+            -- the last block of the prompt is not whole
+
+            local ids = prompt(410)
+
+            first = hang(410, "", ids)
+            client.wait(function() return counted() == 410 end)
+            client.cache("w1", ids)
+            client.wait(function() return counted() == 0 end)
+            ngx.say("stored: ", client.load())
             first:close()
             client.idle()
 
@@ -425,6 +438,8 @@ load: none
             client.idle()
 --- response_body
 no speed: 400
+load: none
+stored: w1/0 active_requests=1 w1/0 decode_blocks=25
 load: none
 measured: true
 the first one is over: 800

@@ -83,23 +83,6 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 }
 
 
-ngx_uint_t
-ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
-{
-    uint32_t  k;
-
-    for (k = 0; k < ctx->found.ncandidates; k++) {
-        if (k != i && ctx->found.candidates[k].worker
-                      == ctx->found.candidates[i].worker)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
 void
 ngx_http_kv_router_choice_drop(ngx_http_kv_router_ctx_t *ctx)
 {

@@ -127,6 +127,23 @@ ngx_http_kv_router_ctx_reset(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
+ngx_uint_t
+ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
+{
+    uint32_t  k;
+
+    for (k = 0; k < ctx->found.ncandidates; k++) {
+        if (k != i && ctx->found.candidates[k].worker
+                      == ctx->found.candidates[i].worker)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 static void
 ngx_http_kv_router_cleanup(void *data)
 {

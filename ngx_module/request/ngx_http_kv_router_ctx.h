@@ -258,6 +258,9 @@ struct ngx_http_kv_router_ctx_s {
                                                       elsewhere */
         double                          first_byte_us;
         uint64_t                        routed_ms; /* as ngx_current_msec */
+        ngx_msec_t                      prefilled_ms;  /* the same: its end, at
+                                                      the latest */
+        ngx_msec_t                      look_ms;   /* between two looks */
     } times;
 };
 
@@ -282,6 +285,9 @@ ngx_http_kv_router_ctx_t *ngx_http_kv_router_get_ctx(ngx_http_request_t *r);
 /* the same, made when there is none; NULL when out of memory */
 ngx_http_kv_router_ctx_t *ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
     ngx_http_kv_router_zone_t *zone);
+
+/* has the worker of candidate i several ranks? */
+ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
 /* before a decision: the choice, the try and the answer are of none */
 void ngx_http_kv_router_ctx_reset(ngx_http_kv_router_ctx_t *ctx);

@@ -14,6 +14,10 @@
 
 #define NGX_HTTP_KV_ROUTER_PREFILL  86400000
 
+/* milliseconds until the prompt is looked for; each time twice as many */
+
+#define NGX_HTTP_KV_ROUTER_LOOK     100
+
 
 static ngx_int_t ngx_http_kv_router_depths_begin(
     ngx_http_kv_router_ctx_t *ctx);
@@ -266,7 +270,8 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 /*
  * An answer that is not streamed shows only at its end that its prefill was
  * over.  So the prefill ends when the worker's speed has done the tokens that
- * were queued before the request, and the request's own.
+ * were queued before the request, and the request's own; or when the worker
+ * has stored the prompt, which is looked for after 0.1, 0.3, 0.7, ... seconds.
  */
 
 void
@@ -276,14 +281,19 @@ ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
     double        ms;
     ngx_event_t  *ev;
 
-    if (!s->prefilling || c->prefill_tps <= 0
+    if (!s->prefilling || (c->prefill_tps <= 0 && ctx->keys.ids.hash == NULL)
         || (ctx->prompt.stream && ngx_http_kv_router_shows_output(ctx, c)))
     {
         return;
     }
 
-    ms = (c->prefill_tokens + s->prefill_tokens) * 1000 / c->prefill_tps;
+    ms = NGX_HTTP_KV_ROUTER_PREFILL;
     ev = &ctx->prefill_end;
+
+    if (c->prefill_tps > 0) {
+        ms = ngx_min(ms, (c->prefill_tokens + s->prefill_tokens) * 1000
+                         / c->prefill_tps);
+    }
 
     if (ev->timer_set) {
         ngx_del_timer(ev);
@@ -294,7 +304,43 @@ ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
     ev->log = ctx->request->connection->log;
     ev->cancelable = 1;
 
-    ngx_add_timer(ev, (ngx_msec_t) ngx_min(ms, NGX_HTTP_KV_ROUTER_PREFILL));
+    ctx->times.prefilled_ms = ngx_current_msec + (ngx_msec_t) ms;
+    ctx->times.look_ms = NGX_HTTP_KV_ROUTER_LOOK;
+
+    ngx_add_timer(ev, (ngx_msec_t) ngx_min(ms, NGX_HTTP_KV_ROUTER_LOOK));
+}
+
+
+/*
+ * Has the worker stored all whole blocks of the prompt?  Several ranks of a
+ * worker are looked up as one.
+ */
+
+static ngx_uint_t
+ngx_http_kv_router_prefill_stored(ngx_http_kv_router_ctx_t *ctx)
+{
+    uint32_t                         n, worker;
+    kvr_router_t                    *k;
+    ngx_http_kv_router_candidate_t  *c;
+
+    k = &ctx->zone->run.router;
+    c = ctx->choice.prefill.prefilling ? ctx->choice.prefiller
+                                       : ctx->choice.chosen;
+
+    if (ctx->keys.ids.hash == NULL || ctx->prompt.others
+        || ngx_http_kv_router_ranks(ctx, c - ctx->found.candidates))
+    {
+        return 0;
+    }
+
+    worker = kvr_router_holder_worker(k, c->holder);
+    n = kvr_contract_blocks(kvr_params_contract(&ctx->zone->conf.params),
+                            ctx->found.match.prompt_tokens - 1);
+
+    return worker < ctx->zone->run.sh->nworkers
+           && kvr_load32(&kvr_router_worker(k, worker)->generation)
+              == c->generation
+           && kvr_router_depth(k, worker, ctx->keys.ids.hash, n) >= n;
 }
 
 
@@ -303,8 +349,19 @@ ngx_http_kv_router_prefill_over(ngx_event_t *ev)
 {
     ngx_http_kv_router_ctx_t *ctx = ev->data;
 
-    ngx_log_debug0(NGX_LOG_DEBUG_HTTP, ev->log, 0,
-                   "kv_router prefill: over by the worker's speed");
+    ngx_msec_int_t  left;
+
+    left = (ngx_msec_int_t) (ctx->times.prefilled_ms - ngx_current_msec);
+
+    if (left > 0 && !ngx_http_kv_router_prefill_stored(ctx)) {
+        ctx->times.look_ms *= 2;
+        ngx_add_timer(ev, ngx_min((ngx_msec_t) left, ctx->times.look_ms));
+        return;
+    }
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                   "kv_router prefill: over by the worker's %s",
+                   left > 0 ? "events" : "speed");
 
     kvr_load_prefilled(&ctx->zone->run.router.load, &ctx->choice.reservation,
                        ngx_current_msec);

@@ -139,9 +139,6 @@ ngx_int_t ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
  */
 uint32_t ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
-/* choice: has the worker of candidate i several ranks? */
-ngx_uint_t ngx_http_kv_router_ranks(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
-
 /* choice: moves the reservation and the load of the request to candidate i */
 void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 
@@ -153,8 +150,8 @@ void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
 
 /*
- * load: the prefill of s at candidate c ends by its time, where no output will
- * show its end
+ * load: the prefill of s at candidate c ends by time or by events, where no
+ * output will show its end
  */
 void ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
     const kvr_reservation_t *s, const ngx_http_kv_router_candidate_t *c);
