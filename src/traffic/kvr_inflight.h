@@ -14,13 +14,13 @@
  * and goes with its last request.  Blocks are compared by their local hashes.
  *
  * The tree is a process's own, and exact for its requests.  Blocks that other
- * processes or routers have in flight at a holder are no new load there, though
- * they are new to the tree: they are held and not counted.  A process counts no
- * more blocks of a holder than it holds.  If it leaves out more than others
- * count there, as their requests ended before its own, each request counts a
- * fourth part of the rest: the others see the same, and count, too.  So the
- * sums of all processes are 0 when nothing is in flight, whatever each has known
- * of the others.
+ * processes or routers have in flight at a holder are no new load there,
+ * though they are new to the tree: they are held and not counted.  A process
+ * counts no more blocks of a holder than it holds.  If it leaves out more than
+ * others count there, as their requests ended before its own, each request
+ * counts a fourth part of the rest: the others see the same, and count, too.
+ * So the sums of all processes are 0 when nothing is in flight, whatever each
+ * has known of the others.
  *
  * It is not for threads.  It has KVR_INFLIGHT_NODES nodes at most; requests
  * that find none, or no memory, are counted as sharing nothing.
@@ -57,18 +57,18 @@ typedef struct {
  * the next worker with the holder's number shares nothing with it.  known: so
  * many of the prompt's blocks are in flight there, at others.  all: the blocks
  * that are counted there, by everybody.  *blocks becomes how many more this
- * process counts: those that no request has in flight there, and of what nobody
- * counts a part.  Returns the number to pass to kvr_inflight_remove().  0: the
- * request was not added, as n is 0, or the tree or the memory is full; then
- * *blocks is n, and there is nothing to be removed.
+ * process counts: those that no request has in flight there, and of what
+ * nobody counts a part.  Returns the number to pass to kvr_inflight_remove().
+ * 0: the request was not added, as n is 0, or the tree or the memory is full;
+ * then *blocks is n, and there is nothing to be removed.
  */
 uint32_t kvr_inflight_add(kvr_inflight_t *f, uint32_t holder,
     uint32_t generation, const uint64_t *locals, uint32_t n, uint32_t known,
     uint32_t all, uint32_t *blocks);
 
 /*
- * Removes a request that is over.  Returns by how many blocks less this process
- * counts.  To be called once, with the same holder.
+ * Removes a request that is over.  Returns how many blocks this process no
+ * longer counts.  To be called once, with the same holder.
  */
 uint32_t kvr_inflight_remove(kvr_inflight_t *f, uint32_t holder,
     uint32_t generation, uint32_t request);

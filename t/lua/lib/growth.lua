@@ -6,7 +6,6 @@
 local clock = os.clock
 local collectgarbage = collectgarbage
 local huge = math.huge
-local ipairs = ipairs
 local min = math.min
 
 
