@@ -196,6 +196,8 @@ enrol(void)
 
     if (reg.conf.ranks < 1 || reg.conf.ranks > KVR_RANKS_MAX
         || reg.conf.weight < 1 || reg.conf.weight > KVR_WEIGHT_MAX * 1000
+        || (reg.conf.max_prefill_tokens > KVR_TOKENS_MAX
+            && reg.conf.max_prefill_tokens != KVR_TOKENS_AUTO)
         || reg.conf.role > KVR_ROLE_DECODE
         || reg.contract.block_size > KVR_BLOCK_SIZE_MAX
         || memchr(reg.reason, '\0', KVR_REASON_MAX + 1) == NULL

@@ -115,6 +115,7 @@ relay_open(kvr_relay_t *r, uint8_t how)
     o->engine = "";
     o->role = "both";
     o->weight = "1";
+    o->max_prefill_tokens = "";
     o->lora = "";
     o->memory = MEMORY;
     o->message_max = KVR_MESSAGE_MAX;

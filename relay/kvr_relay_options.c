@@ -158,6 +158,11 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
     { "weight", "W", "1", KVR_RELAY_TEXT, at(weight), 0, 0,
       "the worker's weight, 0.001 to 1000" },
 
+    { "max-prefill-tokens", "NUMBER|auto", "", KVR_RELAY_TEXT,
+      at(max_prefill_tokens), 0, 0,
+      "uncached prompt tokens that the worker may have in flight; 0: no\n"
+      "bound (what the router's zone has)" },
+
     { "lora", "NAMES", "", KVR_RELAY_TEXT, at(lora), 0, 0,
       "the engine's adapters, with commas" },
 
@@ -491,15 +496,27 @@ kvr_relay_option_number(const kvr_relay_option_t *option, const char *value,
 }
 
 
+/* Will routers refuse the value of a setting? */
+
+static bool
+kvr_relay_options_wrong(kvr_member_field_t field, const char *value)
+{
+    kvr_worker_conf_t  conf;
+
+    kvr_worker_conf_init(&conf, "", 0);
+
+    return kvr_setting_read(&kvr_settings[field], &conf, value, strlen(value))
+           != NULL;
+}
+
+
 /* Checks what concerns several options at once. */
 
 static int
 kvr_relay_options_check(kvr_relay_options_t *o)
 {
     int                 code;
-    char               *end;
     char                lora[KVR_ADAPTERS_MAX + 1];
-    double              weight;
     kvr_engine_kind_t   kind;
 
     o->ring = o->memory / 4;
@@ -538,13 +555,18 @@ kvr_relay_options_check(kvr_relay_options_t *o)
                              "\"%s\"", kvr_relay_shown(o->role));
     }
 
-    weight = strtod(o->weight, &end);
-
-    if (!isdigit((unsigned char) *o->weight) || *end != '\0'
-        || weight < 0.001 || weight > KVR_WEIGHT_MAX)
-    {
+    if (kvr_relay_options_wrong(KVR_MEMBER_WEIGHT, o->weight)) {
         return kvr_relay_bad("weight", "must be 0.001 to %d, not \"%s\"",
                              KVR_WEIGHT_MAX, kvr_relay_shown(o->weight));
+    }
+
+    if (*o->max_prefill_tokens != '\0'
+        && kvr_relay_options_wrong(KVR_MEMBER_PREFILL_TOKENS,
+                                   o->max_prefill_tokens))
+    {
+        return kvr_relay_bad("max-prefill-tokens", "must be 0 to %d, or auto, "
+                             "not \"%s\"", KVR_TOKENS_MAX,
+                             kvr_relay_shown(o->max_prefill_tokens));
     }
 
     if (*o->engine == '\0' && o->trtllm != NULL) {

@@ -55,6 +55,7 @@ typedef struct {
     const char        *model;
     const char        *role;
     const char        *weight;
+    const char        *max_prefill_tokens;  /* "": not said */
     const char        *lora;
     const char        *engine;          /* "": not said */
 

@@ -590,6 +590,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_RANKS] = ranks;
         values[KVR_MEMBER_ROLE] = r->options.role;
         values[KVR_MEMBER_WEIGHT] = r->options.weight;
+        values[KVR_MEMBER_PREFILL_TOKENS] = r->options.max_prefill_tokens;
         values[KVR_MEMBER_LORA] = r->options.lora;
         values[KVR_MEMBER_HYBRID] = kvr_relay_mirror_hybrid(&r->mirror)
                                     ? "1" : "0";

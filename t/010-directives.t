@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 313;
+plan tests => repeat_each() * 315;
 
 run_tests();
 
@@ -274,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, predict, ttl, max_tokens, max_body, stale, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, predict, ttl, max_tokens, max_body, stale, unknown_model
 
 
 
@@ -1459,3 +1459,12 @@ GET /t
 --- response_body: ok
 --- error_log
 "kv_router_sync" of the zone "main" does nothing without "kv_router_redis": routers meet in Redis
+
+
+
+=== TEST 147: a worker's parameter max_prefill_tokens=all
+--- http_config
+    kv_router_zone    zone=main:8m max_prefill_tokens=auto;
+    kv_router_worker  main a 127.0.0.1:8000 max_prefill_tokens=all;
+--- error_log
+invalid parameter "max_prefill_tokens=all", it must be "auto", or a number from 0 to 1000000000

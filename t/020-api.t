@@ -150,6 +150,9 @@ PUT /kv/workers/a: 201
             with('"weight":1e9')
             with('"role":"boss"')
             with('"max_active":-1')
+            with('"max_prefill_tokens":1000000001')
+            with('"max_prefill_tokens":"all"')
+            with('"max_prefill_tokens":null')
             with('"max_fails":1001')
             with('"fail_timeout":0')
             with('"slow_start":"1s"')
@@ -185,6 +188,9 @@ PUT /kv/workers/a: 201
 {"address":"127.0.0.1:80","weight":1e9}: 400 {"error":"body: \"weight\" must be 0.001..1000 at byte 35"}
 {"address":"127.0.0.1:80","role":"boss"}: 400 {"error":"body: \"role\" must be \"both\", \"prefill\" or \"decode\" at byte 33"}
 {"address":"127.0.0.1:80","max_active":-1}: 400 {"error":"body: \"max_active\" must be 0..1000000 at byte 39"}
+{"address":"127.0.0.1:80","max_prefill_tokens":1000000001}: 400 {"error":"body: \"max_prefill_tokens\" must be 0..1000000000, or \"auto\" at byte 47"}
+{"address":"127.0.0.1:80","max_prefill_tokens":"all"}: 400 {"error":"body: \"max_prefill_tokens\" must be 0..1000000000, or \"auto\" at byte 47"}
+{"address":"127.0.0.1:80","max_prefill_tokens":null}: 400 {"error":"body: a value was expected at byte 47"}
 {"address":"127.0.0.1:80","max_fails":1001}: 400 {"error":"body: \"max_fails\" must be 0..1000 at byte 38"}
 {"address":"127.0.0.1:80","fail_timeout":0}: 400 {"error":"body: \"fail_timeout\" must be 0.001..3600 seconds at byte 41"}
 {"address":"127.0.0.1:80","slow_start":"1s"}: 400 {"error":"body: a value was expected at byte 39"}

@@ -518,7 +518,7 @@ load: none
             sock:close()
             client.idle()
 --- response_body
-POST /kv/route: 503 {"error":"all workers have their max_active requests"}
+POST /kv/route: 503 {"error":"all workers are full, by max_active or max_prefill_tokens"}
 load: none
 --- no_error_log
 [error]

@@ -174,7 +174,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 30;
+plan tests => repeat_each() * 35;
 
 run_tests();
 
@@ -309,7 +309,33 @@ load: none
 
 
 
-=== TEST 4: prompts that are all alike show no speed
+=== TEST 4: max_prefill_tokens=auto is two seconds of the speed, once there is one
+--- script
+            local function bound(i)
+                return client.stats().workers[i].max_prefill_tokens
+            end
+
+            local port = client.stats().workers[1].address:match("%d+$")
+
+            ask("PUT", "/kv/workers/a1", '{"ranks":2,"max_prefill_tokens":'
+                .. '"auto","address":"127.0.0.1:' .. port .. '"}')
+            ngx.say("at first: ", bound(3))
+            ngx.say("measured: ", measure("w1", 1))
+            ngx.say("of two ranks: ", client.wait(function()
+                local least = 4 * speed(3).prefill_tokens_per_second
+
+                return least > 0 and bound(3) >= least and bound(3) < least + 4
+            end))
+            client.idle()
+--- response_body
+at first: 0
+measured: true
+of two ranks: true
+load: none
+
+
+
+=== TEST 5: prompts that are all alike show no speed
 --- script
             for _ = 1, 30 do
                 send("/v1/stream/completions", 257, "w2")

@@ -247,6 +247,14 @@ ngx_http_kv_router_worker_field(ngx_http_kv_router_call_t *c, kvr_json_t *j,
         ngx_http_kv_router_call_string(c, j, &value);
         break;
 
+    case KVR_SETTING_AUTO:
+        if (kvr_json_peek(j) == '"') {
+            ngx_http_kv_router_call_string(c, j, &value);
+            break;
+        }
+
+        /* fall through */
+
     default:
         if (kvr_json_number(j, &number)) {
             value.data = (u_char *) number.data;

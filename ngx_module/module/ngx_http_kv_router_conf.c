@@ -80,6 +80,9 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
     { ngx_string("max_active"), NGX_HTTP_KV_ROUTER_NUMBER,
       at(max_active), 0, KVR_ACTIVE_MAX, NULL, 0 },
 
+    { ngx_string("max_prefill_tokens"), NGX_HTTP_KV_ROUTER_AUTO,
+      at(max_prefill_tokens), 0, KVR_TOKENS_MAX, NULL, 0 },
+
     { ngx_string("predict"), NGX_HTTP_KV_ROUTER_MSEC,
       at(predict), 0, KVR_FLIGHT_TIMED_MAX, NULL, 0 },
 
@@ -607,6 +610,7 @@ ngx_http_kv_router_worker_params(void)
         [KVR_SETTING_OFF] = NGX_HTTP_KV_ROUTER_WORD,
         [KVR_SETTING_WORD] = NGX_HTTP_KV_ROUTER_WORD,
         [KVR_SETTING_NUMBER] = NGX_HTTP_KV_ROUTER_NUMBER,
+        [KVR_SETTING_AUTO] = NGX_HTTP_KV_ROUTER_AUTO,
         [KVR_SETTING_SIZE] = NGX_HTTP_KV_ROUTER_SIZE,
         [KVR_SETTING_DECIMAL] = NGX_HTTP_KV_ROUTER_DECIMAL,
         [KVR_SETTING_TIME] = NGX_HTTP_KV_ROUTER_MSEC

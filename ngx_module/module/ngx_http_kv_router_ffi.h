@@ -26,7 +26,7 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   31
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   32
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -79,6 +79,9 @@ typedef struct {
     uint32_t    role;               /* kvr_role_t */
     uint32_t    confidence;         /* kvr_confidence_t */
     uint32_t    max_active;         /* 0: no bound */
+    uint32_t    max_prefill_tokens; /* 0: no bound */
+    uint32_t    tokens_in_flight;   /* uncached prompt tokens of all requests
+                                       before their first output */
     uint32_t    health;             /* kvr_health_state_t */
     uint32_t    engine;             /* kvr_engine_kind_t */
     uint32_t    worker_len;
@@ -113,6 +116,9 @@ typedef struct {
     uint32_t    cut;                /* 1: holders may have more, see
                                        kvr_match_t */
     uint32_t    nfrequencies;
+    uint32_t    full_roles;         /* 1 << kvr_role_t each: there are such
+                                       workers, and none has room; 0 if roles
+                                       were asked for without prefill */
     uint32_t   *frequencies;        /* of the matched blocks, before this
                                        lookup; NULL: none are counted */
     const ngx_http_kv_router_candidate_t  *candidates;
@@ -335,7 +341,7 @@ int ngx_http_kv_router_ffi_answer_ids(void *zone, const char *text, size_t len,
  *
  * NGX_OK: at least one candidate; if no worker is eligible, all workers that
  * do not drain are candidates.  NGX_DECLINED: no worker at all.  NGX_BUSY: all
- * eligible workers have max_active requests.  NGX_ERROR: out of memory.
+ * eligible workers are full.  NGX_ERROR: out of memory.
  */
 int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
     int by_load, const ngx_http_kv_router_match_t **out, char **err);

@@ -143,6 +143,8 @@ typedef struct {
     ngx_uint_t                      max_tokens;/* of a prompt */
     size_t                          max_body;  /* bytes that are scanned */
     ngx_uint_t                      max_active;/* requests; 0: no bound */
+    uint32_t                        max_prefill_tokens; /* of a worker without
+                                                  one of its own */
     ngx_uint_t                      refuses_models; /* 1: a request for a model
                                                   that no worker serves has the
                                                   answer 404, unless kv.new()

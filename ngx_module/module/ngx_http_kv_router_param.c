@@ -211,6 +211,16 @@ ngx_http_kv_router_param_integer(const ngx_http_kv_router_param_t *param,
 
         return NGX_ERROR;
 
+    case NGX_HTTP_KV_ROUTER_AUTO:
+
+        if (value->len == 4 && ngx_strncmp(value->data, "auto", 4) == 0) {
+            *n = UINT32_MAX;
+            return NGX_OK;
+        }
+
+        *n = ngx_atoi(value->data, value->len);
+        break;
+
     case NGX_HTTP_KV_ROUTER_SIZE:
         *n = ngx_parse_size(value);
         break;
@@ -351,6 +361,10 @@ ngx_http_kv_router_param_must(const ngx_http_kv_router_param_t *param,
     case NGX_HTTP_KV_ROUTER_MSEC:
     case NGX_HTTP_KV_ROUTER_SEC:
         what = "a time";
+        break;
+
+    case NGX_HTTP_KV_ROUTER_AUTO:
+        what = "\"auto\", or a number";
         break;
 
     case NGX_HTTP_KV_ROUTER_SIZE:

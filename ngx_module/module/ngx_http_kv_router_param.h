@@ -19,6 +19,8 @@
 typedef enum {
     NGX_HTTP_KV_ROUTER_FLAG,        /* on|off; an integer: 1, 0 */
     NGX_HTTP_KV_ROUTER_NUMBER,      /* a whole one; an integer */
+    NGX_HTTP_KV_ROUTER_AUTO,        /* a whole one, or "auto"; an integer,
+                                       UINT32_MAX */
     NGX_HTTP_KV_ROUTER_SIZE,        /* a whole one, or one of "k" (1024) or "m"
                                        (1024 * 1024); an integer */
     NGX_HTTP_KV_ROUTER_DECIMAL,     /* an integer of thousandths */

@@ -2,7 +2,10 @@
 /*
  * Copyright (C) the nginx-kv-router authors
  *
- * Bounds: max_active, of workers and of the zone, over all processes of nginx.
+ * Bounds: max_active, of workers and of the zone, and max_prefill_tokens, of
+ * workers, over all processes of nginx.  A worker has room while it is below
+ * its bounds, so one request may pass the bound of tokens: none is too large.
+ * A retry passes it, too.
  * Of a bound that several routers have in common, each router has a part.  The
  * bound is reached by the router's own requests at its part, or by those of
  * all routers together: a request outlasts a change of the parts.  While peers
@@ -27,7 +30,8 @@
 static ngx_uint_t
 ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t  i;
+    uint32_t                         i;
+    ngx_http_kv_router_candidate_t  *c;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return 0;
@@ -38,7 +42,9 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
     }
 
     for (i = 0; i < ctx->found.ncandidates; i++) {
-        if (ctx->found.candidates[i].max_active) {
+        c = &ctx->found.candidates[i];
+
+        if (c->max_active || c->max_prefill_tokens) {
             return 1;
         }
     }
@@ -47,28 +53,17 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
-/* The requests that fresh peers have at a holder. */
-
-static int64_t
-ngx_http_kv_router_bound_peers(ngx_http_kv_router_ctx_t *ctx, uint32_t holder,
-    uint32_t generation)
-{
-    kvr_load_row_t  load;
-
-    ngx_memzero(&load, sizeof(kvr_load_row_t));
-
-    kvr_peers_add(&ctx->zone->run.router.peers, holder, generation,
-                  ngx_current_msec, &load);
-
-    return load.active;
-}
-
+/* A bound of 0 is none. */
 
 static ngx_uint_t
 ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
     uint32_t bound, int64_t own, int64_t peers)
 {
     kvr_peers_t  *of;
+
+    if (bound == 0) {
+        return 0;
+    }
 
     if (!ngx_http_kv_router_syncs(ctx->zone)
         || ctx->zone->conf.sync.bounds_own)
@@ -92,50 +87,52 @@ ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* Is the worker full, of which all n ranks are candidates? */
-
-static ngx_uint_t
-ngx_http_kv_router_bound_full(ngx_http_kv_router_ctx_t *ctx,
-    const ngx_http_kv_router_candidate_t *c, uint32_t n)
-{
-    int64_t   active, peers;
-    uint32_t  i;
-
-    active = 0;
-    peers = 0;
-
-    for (i = 0; i < n; i++) {
-        active += (int64_t) c[i].active_requests;
-        peers += ngx_http_kv_router_bound_peers(ctx, c[i].holder,
-                                                c[i].generation);
-    }
-
-    return ngx_http_kv_router_bound_reached(ctx, c->max_active,
-                                            active - peers, peers);
-}
-
-
 /* The list has all ranks of a worker next to one another. */
 
 uint32_t
 ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c, uint32_t n)
+    ngx_http_kv_router_candidate_t *c, uint32_t n, uint32_t *out,
+    uint32_t *nout)
 {
-    uint32_t  i, k, last;
+    int64_t         active, tokens;
+    uint32_t        i, k, at, last;
+    kvr_load_row_t  peers;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
         return n;
     }
 
     for (i = 0, k = 0; i < n; i = last) {
+        active = 0;
+        tokens = 0;
+        ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
-        for (last = i + 1; last < n && c[last].worker == c[i].worker; last++) {
-            /* void */
+        for (last = i; last < n && c[last].worker == c[i].worker; last++) {
+            active += (int64_t) c[last].active_requests;
+            tokens += c[last].tokens_in_flight;
+
+            if (c[i].max_active || c[i].max_prefill_tokens) {
+                kvr_peers_add(&ctx->zone->run.router.peers, c[last].holder,
+                              c[last].generation, ngx_current_msec, &peers);
+            }
         }
 
-        if (c[i].max_active
-            && ngx_http_kv_router_bound_full(ctx, &c[i], last - i))
+        if (ngx_http_kv_router_bound_reached(ctx, c[i].max_active,
+                                             active - peers.active,
+                                             peers.active))
         {
+            continue;
+        }
+
+        if (out
+            && ngx_http_kv_router_bound_reached(ctx, c[i].max_prefill_tokens,
+                                                tokens - peers.prefill_tokens,
+                                                peers.prefill_tokens))
+        {
+            for (at = i; at < last; at++) {
+                out[(*nout)++] = ctx->fleet->by_holder[c[at].holder] - 1;
+            }
+
             continue;
         }
 
@@ -180,9 +177,9 @@ ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx)
 ngx_uint_t
 ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
 {
-    int64_t                       active, peers;
+    int64_t                       active;
     ngx_uint_t                    i;
-    kvr_load_row_t                load;
+    kvr_load_row_t                load, peers;
     ngx_http_kv_router_holder_t  *h;
 
     if (ctx->zone->conf.max_active == 0
@@ -192,7 +189,7 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
     }
 
     active = 0;
-    peers = 0;
+    ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
     for (i = 0; i < ctx->fleet->n; i++) {
         h = &ctx->fleet->holders[i];
@@ -201,37 +198,39 @@ ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
                       &load);
 
         active += load.active;
-        peers += ngx_http_kv_router_bound_peers(ctx, h->holder,
-                                                h->generation);
+        kvr_peers_add(&ctx->zone->run.router.peers, h->holder, h->generation,
+                      ngx_current_msec, &peers);
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router bound: %L and peers' %L of the zone's %ui "
-                   "requests", active, peers, ctx->zone->conf.max_active);
+                   "requests", active, peers.active,
+                   ctx->zone->conf.max_active);
 
     return ngx_http_kv_router_bound_reached(ctx, ctx->zone->conf.max_active,
-                                            active, peers);
+                                            active, peers.active);
 }
 
 
-/* max_active is for all ranks of a worker. */
+/* Bounds are for all ranks of a worker.  A retry passes that of tokens. */
 
 ngx_uint_t
 ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    int64_t                          active, peers;
     uint32_t                         k;
-    kvr_load_row_t                   load;
+    kvr_load_row_t                   load, own, peers;
     ngx_http_kv_router_candidate_t  *c, *other;
 
     c = &ctx->found.candidates[i];
 
-    if (c->max_active == 0 || ctx->prompt.form == KVR_FORM_NO_LOAD) {
+    if ((c->max_active == 0 && c->max_prefill_tokens == 0)
+        || ctx->prompt.form == KVR_FORM_NO_LOAD)
+    {
         return 0;
     }
 
-    active = 0;
-    peers = 0;
+    ngx_memzero(&own, sizeof(kvr_load_row_t));
+    ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
     for (k = 0; k < ctx->found.ncandidates; k++) {
         other = &ctx->found.candidates[k];
@@ -239,18 +238,23 @@ ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
         if (other->worker == c->worker) {
             kvr_load_read(&ctx->zone->run.router.load, other->holder,
                           other->generation, &load);
-
-            active += load.active;
-            peers += ngx_http_kv_router_bound_peers(ctx, other->holder,
-                                                    other->generation);
+            kvr_load_sum(&own, &load);
+            kvr_peers_add(&ctx->zone->run.router.peers, other->holder,
+                          other->generation, ngx_current_msec, &peers);
         }
     }
 
-    ngx_log_debug5(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+    ngx_log_debug8(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
                    "kv_router bound: worker \"%*s\" has %L and peers' %L of "
-                   "%uD requests", (size_t) c->worker_len, c->worker, active,
-                   peers, c->max_active);
+                   "%uD requests, %L and peers' %L of %uD tokens",
+                   (size_t) c->worker_len, c->worker, own.active, peers.active,
+                   c->max_active, own.prefill_tokens, peers.prefill_tokens,
+                   c->max_prefill_tokens);
 
-    return ngx_http_kv_router_bound_reached(ctx, c->max_active, active,
-                                            peers);
+    return ngx_http_kv_router_bound_reached(ctx, c->max_active, own.active,
+                                            peers.active)
+           || (ctx->try.tries == 0
+               && ngx_http_kv_router_bound_reached(ctx, c->max_prefill_tokens,
+                                                   own.prefill_tokens,
+                                                   peers.prefill_tokens));
 }

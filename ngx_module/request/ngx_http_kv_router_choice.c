@@ -66,7 +66,7 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
 
         ngx_http_kv_router_attempt_drop(ctx);
 
-        *err = "all workers have their max_active requests by now";
+        *err = "all workers are full by now";
         return NGX_BUSY;
     }
 

@@ -11,11 +11,16 @@
 #include <wire/kvr_address.h>
 
 
+#define NGX_HTTP_KV_ROUTER_AUTO_SECONDS  2  /* of prefilling: what "auto" is */
+
+
 static ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_make(
     ngx_http_kv_router_zone_t *zone, uint32_t version);
 static ngx_int_t ngx_http_kv_router_fleet_worker(
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_zone_t *zone,
     uint32_t slot);
+static void ngx_http_kv_router_fleet_bound(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_conf_t *conf, ngx_http_kv_router_holder_t *h);
 static void ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone);
 static ngx_int_t ngx_http_kv_router_fleet_named(
@@ -219,6 +224,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         ngx_http_kv_router_health_params(zone, &conf, &h->health);
         h->draining = (flags & KVR_WORKER_DRAINING) ? 1 : 0;
 
+        ngx_http_kv_router_fleet_bound(zone, &conf, h);
         ngx_http_kv_router_fleet_split(h);
 
         fleet->engines |= kvr_engine_bit(h->engine);
@@ -226,6 +232,49 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     }
 
     return NGX_OK;
+}
+
+
+/* Workers that only decode are sent prompts that were prefilled elsewhere. */
+
+static void
+ngx_http_kv_router_fleet_bound(ngx_http_kv_router_zone_t *zone,
+    const kvr_worker_conf_t *conf, ngx_http_kv_router_holder_t *h)
+{
+    uint32_t  tokens;
+
+    tokens = conf->role == KVR_ROLE_DECODE ? 0
+             : conf->own & KVR_OWN_TOKENS ? conf->max_prefill_tokens
+                                          : zone->conf.max_prefill_tokens;
+
+    if (tokens == KVR_TOKENS_AUTO) {
+        h->auto_seconds = NGX_HTTP_KV_ROUTER_AUTO_SECONDS * conf->ranks;
+
+    } else {
+        h->max_prefill_tokens = tokens;
+    }
+}
+
+
+uint32_t
+ngx_http_kv_router_fleet_tokens(ngx_http_kv_router_zone_t *zone,
+    uint32_t number)
+{
+    uint32_t                     i, holder, tokens;
+    ngx_http_kv_router_fleet_t  *fleet;
+
+    fleet = ngx_http_kv_router_fleet_get(zone);
+    if (fleet == NULL) {
+        return 0;
+    }
+
+    i = kvr_router_find_holder(&zone->run.router, number, 0, &holder)
+        == KVR_OK ? fleet->by_holder[holder] : 0;
+    tokens = i ? ngx_http_kv_router_holder_tokens(&fleet->holders[i - 1]) : 0;
+
+    ngx_http_kv_router_fleet_put(fleet);
+
+    return tokens;
 }
 
 

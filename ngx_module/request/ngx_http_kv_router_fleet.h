@@ -22,6 +22,9 @@ typedef struct {
     uint32_t                        rank;
     uint32_t                        role;
     uint32_t                        max_active;
+    uint32_t                        max_prefill_tokens;  /* 0: no bound, or */
+    uint32_t                        auto_seconds;  /* of prefilling, by all
+                                                  ranks; 0: none */
     uint32_t                        engine;    /* kvr_engine_kind_t */
     double                          weight;
     double                          speed;     /* tokens prefilled per second;
@@ -64,6 +67,19 @@ typedef struct ngx_http_kv_router_fleet_s {
 ngx_http_kv_router_fleet_t *ngx_http_kv_router_fleet_get(
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_fleet_put(ngx_http_kv_router_fleet_t *fleet);
+
+/* max_prefill_tokens, in force, of all ranks; 0: no bound, or not known yet */
+static ngx_inline uint32_t
+ngx_http_kv_router_holder_tokens(const ngx_http_kv_router_holder_t *h)
+{
+    return h->max_prefill_tokens
+           + (uint32_t) ngx_min(h->speed * h->auto_seconds, KVR_TOKENS_MAX);
+}
+
+
+/* the same, of the worker with this number */
+uint32_t ngx_http_kv_router_fleet_tokens(ngx_http_kv_router_zone_t *zone,
+    uint32_t number);
 
 /*
  * The mark of an address, for kvr_name_read(); 0: the address has no host

@@ -138,6 +138,8 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->role = h->role;
     c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
+    c->max_prefill_tokens = ngx_http_kv_router_holder_tokens(h);
+    c->tokens_in_flight = (uint32_t) ngx_max(load.prefill_tokens, 0);
     c->engine = h->engine;
     c->engine_name = kvr_engine_name(h->engine);
     c->worker_len = h->id.len;
@@ -221,10 +223,29 @@ ngx_http_kv_router_lookup(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 }
 
 
+/* The roles of the first n candidates, for policies that ask for pairs. */
+
+static uint32_t
+ngx_http_kv_router_roles(ngx_http_kv_router_ctx_t *ctx, uint32_t n)
+{
+    uint32_t  i, roles;
+
+    roles = 0;
+
+    if (ctx->prompt.roles & 1 << KVR_ROLE_PREFILL) {
+        for (i = 0; i < n; i++) {
+            roles |= 1 << ctx->found.candidates[i].role;
+        }
+    }
+
+    return roles;
+}
+
+
 /*
- * Lists eligible holders with their load.  Unhealthy holders come behind the
- * candidates, for retries; if all are unhealthy, all are candidates.
- * NGX_BUSY: all eligible workers are full.
+ * Lists eligible holders with their load.  Behind the candidates, for retries,
+ * come unhealthy holders and those that have no room for tokens; if all are
+ * unhealthy, all are candidates.  NGX_BUSY: all eligible workers are full.
  */
 
 static ngx_int_t
@@ -287,7 +308,11 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     }
 
     all = n;
-    n = ngx_http_kv_router_bound_list(ctx, c, n);
+    ctx->found.match.full_roles = ngx_http_kv_router_roles(ctx, n);
+
+    n = ngx_http_kv_router_bound_list(ctx, c, n, out, &k);
+
+    ctx->found.match.full_roles &= ~ngx_http_kv_router_roles(ctx, n);
 
     for (i = 0; i < k; i++) {
         (void) ngx_http_kv_router_candidate(ctx,
@@ -296,7 +321,7 @@ ngx_http_kv_router_list(ngx_http_kv_router_ctx_t *ctx)
     }
 
     full = k;
-    k = n + ngx_http_kv_router_bound_list(ctx, &c[n], k);
+    k = n + ngx_http_kv_router_bound_list(ctx, &c[n], k, NULL, NULL);
 
     ctx->found.match.n = all ? n : k;
     ctx->found.ncandidates = k;
@@ -480,7 +505,8 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
                    ctx->found.match.best, rc);
 
     if (rc != NGX_OK) {
-        *err = rc == NGX_BUSY ? "all workers have their max_active requests"
+        *err = rc == NGX_BUSY ? "all workers are full, by max_active or "
+                                "max_prefill_tokens"
                : rc == NGX_DECLINED ? "no worker" : "no memory";
         return rc;
     }

@@ -61,7 +61,7 @@ ngx_http_kv_router_prefill_begin(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     char **err)
 {
     if (ngx_http_kv_router_worker_full(ctx, i)) {
-        *err = "it has its max_active requests";
+        *err = "it is full, by max_active or max_prefill_tokens";
         return NGX_DECLINED;
     }
 

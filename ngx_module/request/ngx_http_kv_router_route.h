@@ -32,6 +32,12 @@ ngx_uint_t ngx_http_kv_router_body(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx, ngx_uint_t ids);
 
 /*
+ * body: the bytes of the text in the body of a prompt whose ids are not known;
+ * of a body that is not JSON, or was not scanned, all of its bytes
+ */
+size_t ngx_http_kv_router_body_bytes(ngx_http_kv_router_ctx_t *ctx);
+
+/*
  * body: this process's tape, with room for a text of len bytes and max_tokens
  * ids.  The ids of bodies that were scanned before are lost.  NULL: no memory.
  */
@@ -106,8 +112,8 @@ void ngx_http_kv_router_estimate(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     uint32_t expected);
 
 /*
- * bound: has the worker of candidate i, or the zone, its maximum number of
- * requests?
+ * bound: is the worker of candidate i, or the zone, full?  For a retry the
+ * worker's tokens are not looked at.
  */
 ngx_uint_t ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
@@ -115,10 +121,13 @@ ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
 
 /*
  * bound: leaves candidates out whose workers have their maximum number of
- * requests; returns how many of n are left
+ * requests; returns how many of n are left.  If out is not NULL, those with
+ * no room for tokens are left out, too, and their numbers in the fleet added
+ * to out: they are for retries.
  */
 uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
-    ngx_http_kv_router_candidate_t *c, uint32_t n);
+    ngx_http_kv_router_candidate_t *c, uint32_t n, uint32_t *out,
+    uint32_t *nout);
 
 /*
  * bound: between these two calls no other process checks the maximum numbers

@@ -293,10 +293,14 @@ ngx_http_kv_router_trust_json(const ngx_http_kv_router_worker_t *w, yajl_gen g)
 }
 
 
-/* "health" has the settings that a zone has, too, as they count. */
+/*
+ * Settings that a zone has, too, are told as they count: in "health", and
+ * max_prefill_tokens as a number.
+ */
 
 static void
-ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf, yajl_gen g)
+ngx_http_kv_router_settings_json(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_worker_t *w, yajl_gen g)
 {
     char                 *text;
     uint32_t              n;
@@ -305,7 +309,7 @@ ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf, yajl_gen g)
 
     for (i = 0; i < KVR_SETTINGS; i++) {
         s = &kvr_settings[i];
-        text = (char *) kvr_setting_number(s, conf);
+        text = (char *) kvr_setting_number(s, &w->conf);
 
         switch (s->kind) {
 
@@ -319,7 +323,7 @@ ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf, yajl_gen g)
             continue;
 
         default:
-            n = *kvr_setting_number(s, conf);
+            n = *kvr_setting_number(s, &w->conf);
         }
 
         switch (s->kind) {
@@ -338,6 +342,11 @@ ngx_http_kv_router_settings_json(const kvr_worker_conf_t *conf, yajl_gen g)
             ngx_http_kv_router_gen_decimal(g, s->word, n, 3);
             break;
 
+        case KVR_SETTING_AUTO:
+            ngx_http_kv_router_gen_u64(g, s->word,
+                              ngx_http_kv_router_fleet_tokens(zone, w->slot));
+            break;
+
         default:
             if (!(s->own & KVR_OWN_HEALTH)) {
                 ngx_http_kv_router_gen_u64(g, s->word, n);
@@ -354,7 +363,7 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     yajl_gen_map_open(g);
 
     ngx_http_kv_router_gen_str(g, "worker_id", w->conf.id);
-    ngx_http_kv_router_settings_json(&w->conf, g);
+    ngx_http_kv_router_settings_json(zone, w, g);
     ngx_http_kv_router_gen_key(g, "resolved");
     ngx_http_kv_router_name_json(w, g);
 

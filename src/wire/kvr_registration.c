@@ -105,7 +105,8 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 
 
 /*
- * A kind of engine that this version does not know counts as unknown.  A list
+ * A kind of engine that this version does not know counts as unknown, and an
+ * empty max_prefill_tokens as not said.  A list
  * of LoRAs is refused as a whole: if half of it were kept, the others would
  * seem not to be loaded.
  */
@@ -118,6 +119,10 @@ kvr_registration_setting(kvr_registration_t *reg, kvr_member_field_t field,
         && kvr_engine_kind(value, len) == KVR_ENGINES)
     {
         reg->conf.engine = KVR_ENGINE_UNKNOWN;
+        return NULL;
+    }
+
+    if (field == KVR_MEMBER_PREFILL_TOKENS && len == 0) {
         return NULL;
     }
 

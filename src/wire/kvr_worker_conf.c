@@ -65,6 +65,10 @@ const kvr_setting_t  kvr_settings[KVR_SETTINGS] = {
       at(attention_chunk), 0, KVR_EVENT_TOKENS_MAX, 0, NULL,
       "\"attention_chunk\" must be 0..1048576" },
 
+    [KVR_MEMBER_PREFILL_TOKENS] = { "max_prefill_tokens", KVR_SETTING_AUTO,
+      at(max_prefill_tokens), 0, KVR_TOKENS_MAX, KVR_OWN_TOKENS, NULL,
+      "\"max_prefill_tokens\" must be 0..1000000000, or \"auto\"" },
+
     /* no registration has the others */
 
     { "salted", KVR_SETTING_FLAG, at(salted), 0, 1, 0, NULL, NULL },
@@ -132,6 +136,15 @@ kvr_setting_read(const kvr_setting_t *setting, kvr_worker_conf_t *conf,
     case KVR_SETTING_TIME:
         good = kvr_setting_decimal(setting, value, len, number);
         break;
+
+    case KVR_SETTING_AUTO:
+        if (len == 4 && memcmp(value, "auto", 4) == 0) {
+            *number = UINT32_MAX;
+            good = true;
+            break;
+        }
+
+        /* fall through */
 
     default:
         good = kvr_json_digits(value, len, &n) && n >= setting->least

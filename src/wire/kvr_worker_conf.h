@@ -27,6 +27,8 @@ typedef enum {
 #define KVR_WEIGHT_MAX       1000        /* of 1, the usual one */
 #define KVR_ACTIVE_MAX       1000000     /* requests: more than any engine */
 #define KVR_CAPACITY_MAX     1000000000  /* tokens: more than any engine */
+#define KVR_TOKENS_MAX       1000000000  /* tokens in flight */
+#define KVR_TOKENS_AUTO      UINT32_MAX  /* "auto" */
 
 
 #define KVR_OWN_MAX_FAILS    1u
@@ -34,6 +36,7 @@ typedef enum {
 #define KVR_OWN_SLOW_START   4u
 #define KVR_OWN_EVENTS       8u          /* whether it publishes events */
 #define KVR_OWN_HEALTH       7u          /* a zone has these, too */
+#define KVR_OWN_TOKENS       16u         /* and max_prefill_tokens */
 
 
 /* The settings of a worker, by configuration or registration. */
@@ -62,7 +65,8 @@ typedef struct {
                                                    kvr_estimated.h */
     uint32_t    capacity;                       /* tokens of the KV cache of
                                                    each rank; 0: not said */
-    uint32_t    pad;                            /* whole words: kvr_fleet.c */
+    uint32_t    max_prefill_tokens;             /* 0: no bound; or
+                                                   KVR_TOKENS_AUTO */
 } kvr_worker_conf_t;
 
 
@@ -80,6 +84,7 @@ typedef enum {
     KVR_MEMBER_ENGINE,
     KVR_MEMBER_SPEC_DROP,
     KVR_MEMBER_ATTENTION_CHUNK,
+    KVR_MEMBER_PREFILL_TOKENS,
     KVR_MEMBER_SETTINGS,            /* the number of those above */
 
     KVR_MEMBER_BLOCK_SIZE = KVR_MEMBER_SETTINGS,
@@ -107,6 +112,7 @@ typedef enum {
     KVR_SETTING_OFF,                /* a word, "on" or "off"; in JSON a flag */
     KVR_SETTING_WORD,
     KVR_SETTING_NUMBER,
+    KVR_SETTING_AUTO,               /* a number, or "auto": UINT32_MAX */
     KVR_SETTING_SIZE,               /* a number; with "k" or "m" in nginx's
                                        configuration */
     KVR_SETTING_DECIMAL,            /* thousandths of what is written */
@@ -129,7 +135,7 @@ typedef struct {
 } kvr_setting_t;
 
 
-#define KVR_SETTINGS  17
+#define KVR_SETTINGS  18
 
 /* First those of a registration, by their kvr_member_field_t. */
 extern const kvr_setting_t  kvr_settings[KVR_SETTINGS];

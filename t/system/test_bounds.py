@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""No worker, and no fleet, ever has more requests than max_active; TAP.
+"""No worker, and no fleet, ever has more than its bounds; TAP.
 
 Several processes of nginx send bursts of requests to engines that count how
 many they have at once.
@@ -92,9 +92,10 @@ at = None                       # the stage, set by main()
 w0 = w1 = w2 = None
 
 
-def burst(seen):
-    """Bursts of requests, and more of them until something is `seen` in the
-    statuses: how many of each; the statuses."""
+def burst(seen, each=EACH):
+    """Bursts of requests, each with a prompt of its own, and more of them
+    until something is `seen` in the statuses: how many of each; the
+    statuses."""
     answers, number = [], 0
     for engine in (w0, w1, w2):
         engine.clear()
@@ -103,7 +104,7 @@ def burst(seen):
             processes(answers) > 1 and seen(statuses_of(answers))):
         at.check_idle()
         threads = [threading.Thread(target=lambda n=n: answers.append(
-            at.ask([n % 7] * 64))) for n in range(CLIENTS)]
+            at.ask([number * CLIENTS + n] * 64))) for n in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -116,7 +117,7 @@ def burst(seen):
           f"{w2.here.most} at a worker, {everywhere.most} at all")
     assert processes(answers) > 1 and seen(statuses), statuses
     for engine in (w0, w1, w2):
-        assert engine.here.most <= EACH, (engine.name, engine.here.most)
+        assert engine.here.most <= each, (engine.name, engine.here.most)
     assert everywhere.most <= ALL, everywhere.most
     return statuses
 
@@ -143,6 +144,15 @@ def bounds_hold_over_all_processes():
     prepare()
     statuses = burst(lambda _: w0.here.most == EACH
                      and w0.everywhere.most == ALL)
+    assert set(statuses) == {200}, statuses
+    at.check_idle()
+
+
+def tokens_hold_over_all_processes():
+    """nor is a max_prefill_tokens, but by the last request that finds room"""
+    for engine in (w0, w1, w2):
+        at.put(engine.name, address=engine.address, max_prefill_tokens=65)
+    statuses = burst(lambda _: w0.here.most == 2, each=2)
     assert set(statuses) == {200}, statuses
     at.check_idle()
 
@@ -196,9 +206,9 @@ def main():
         at.start_nginx({engine.name: engine.address
                         for engine in (w0, w1, w2)}, "order")
         return at.run([
-            bounds_hold_over_all_processes, bounds_hold_for_retries,
-            bounds_hold_where_nobody_waits, a_retry_that_finds_no_room_ends,
-            the_log_is_quiet])
+            bounds_hold_over_all_processes, tokens_hold_over_all_processes,
+            bounds_hold_for_retries, bounds_hold_where_nobody_waits,
+            a_retry_that_finds_no_room_ends, the_log_is_quiet])
 
 
 if __name__ == "__main__":

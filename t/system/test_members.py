@@ -219,12 +219,15 @@ def a_worker_known_from_events_registers():
 
 
 def fields_may_change():
-    """ranks, role and weight change when their registration does"""
+    """ranks, role, weight and bound change when their registration does"""
     at.relay("late").live(ranks=3, role="decode", weight="2.5")
     worker = at.wait("late", ranks=3, role="decode", weight=2.5)
     assert len(worker["held"]) == 3, worker
-    at.relay("late").live(ranks=1, role="both", weight=1)
-    at.wait("late", ranks=1, role="both", weight=1)
+    at.relay("late").live(ranks=1, role="both", weight=1,
+                          max_prefill_tokens=4096)
+    at.wait("late", ranks=1, role="both", weight=1, max_prefill_tokens=4096)
+    at.relay("late").live(max_prefill_tokens="")
+    at.wait("late", max_prefill_tokens=0)
 
 
 def an_address_may_change():
@@ -287,6 +290,7 @@ def nonsense_is_refused():
         "bad-ranks": {"address": NOBODY, "ranks": "4294967297"},
         "bad-role": {"address": NOBODY, "role": "king"},
         "bad-weight": {"address": NOBODY, "weight": "nan"},
+        "bad-bound": {"address": NOBODY, "max_prefill_tokens": "all"},
         "bad-model": {"address": NOBODY, "model": "a\nforged line"},
         "bad-lora": {"address": NOBODY, "lora": "a,b\nforged line"},
         "many-lora": {"address": NOBODY, "lora": "adapter," * 100_000},

@@ -170,15 +170,31 @@ def bounds_are_divided():
         assert min(own) > 0 and sum(own) == BOUND, own
 
 
+def reload(old, new):
+    """Both go on with a configuration that has the new text."""
+    for at in (a, b):
+        conf = at.directory / "nginx.conf"
+        conf.write_text(conf.read_text().replace(old, new))
+        at.reload()
+        at.wait_peers("fresh")
+
+
+def tokens_are_divided():
+    """so is a max_prefill_tokens, by the uncached tokens of prompts"""
+    requests = f"max_active={BOUND};"
+    tokens = f"max_prefill_tokens={BOUND * len(new_prompt())};"
+    reload(requests, tokens)
+    with only_w1(a, b):
+        fill(a, b)
+        own = [at.workers()["w1"]["load"][0]["prefill_tokens"]
+               for at in (a, b)]
+        assert min(own) > 0, own
+        assert sum(own) == BOUND * len(new_prompt()), own
+    reload(tokens, requests)
+
+
 def own_bounds_are_whole():
     """with bounds=own each has the whole of it, and a reload ends that"""
-    def reload(old, new):
-        for at in (a, b):
-            conf = at.directory / "nginx.conf"
-            conf.write_text(conf.read_text().replace(old, new))
-            at.reload()
-            at.wait_peers("fresh")
-
     own = "    kv_router_sync main bounds=own;\n    kv_router_worker main w1 "
     shared = own[own.rindex("    kv"):]
     reload(shared, own)
@@ -272,7 +288,7 @@ def main():
                             for name, engine in engines.items()})
         status = a.run([
             they_find_one_another, load_is_known, bounds_are_divided,
-            own_bounds_are_whole, each_worker_has_one_home,
+            tokens_are_divided, own_bounds_are_whole, each_worker_has_one_home,
             what_is_new_goes_home, homes_stay_without_redis,
             the_killed_are_gone, the_logs_are_quiet])
         pool.shutdown(wait=False)

@@ -605,7 +605,8 @@ class Tests:
                              "--weight", "2.5", "--lora", "a,b",
                              "--engine", "sglang",
                              "--hybrid", "on", "--spec-drop", "on",
-                             "--attention-chunk", "8192")
+                             "--attention-chunk", "8192",
+                             "--max-prefill-tokens", "auto")
         self.is_complete(relay)
         member = self.member(relay.worker)
         assert before <= int(member.pop("started")) <= time.time() * 1000
@@ -614,7 +615,7 @@ class Tests:
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
             "lora": "a,b", "hybrid": "1", "engine": "sglang", "spec_drop": "1",
-            "attention_chunk": "8192",
+            "attention_chunk": "8192", "max_prefill_tokens": "auto",
             "channel": "kv-events:",
             "seq": "1", "complete": "1", "reason": ""}
         assert epoch == self.view(relay.worker).pointer["epoch"]

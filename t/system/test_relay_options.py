@@ -46,6 +46,9 @@ class Options(test_relay.Tests):
                 (good + ["--engine", "unknown"], "--engine must be"),
                 (good + ["--weight", "-1"], "--weight must be"),
                 (good + ["--weight", "nan"], "--weight must be"),
+                (good + ["--max-prefill-tokens", "all"],
+                 "--max-prefill-tokens must be 0 to 1000000000, or auto, "
+                 "not"),
                 (good + ["--lora", "a,\u00e9"], "--lora must be"),
                 (good + ["--lora", "x" * 512], "--lora must be"),
                 (good + ["--memory", "1k"], "--memory must be"),
@@ -96,8 +99,8 @@ class Options(test_relay.Tests):
                 (good + ["--" + url], "argument 5 is no option"),
                 *((good + [option, url], option) for option in (
                     "--replay", "--ranks", "--memory", "--eagle", "--role",
-                    "--weight", "--log-level", "--redis-ca", "--redis-key",
-                    "--address", "--listen"))):
+                    "--weight", "--max-prefill-tokens", "--log-level",
+                    "--redis-ca", "--redis-key", "--address", "--listen"))):
             done = subprocess.run([RELAY, *args], capture_output=True,
                                   text=True, timeout=PATIENCE)
             assert done.returncode == 2, (args, done)

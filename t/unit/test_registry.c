@@ -114,6 +114,21 @@ test_fields(void)
        && strcmp(reg.conf.lora, "sql-1,org/chat v2") == 0,
        "every field is taken");
 
+    ok(field("max_prefill_tokens", "") == NULL && reg.conf.own == 0
+       && field("max_prefill_tokens", "1000000000") == NULL
+       && reg.conf.max_prefill_tokens == 1000000000
+       && reg.conf.own == KVR_OWN_TOKENS
+       && field("max_prefill_tokens", "auto") == NULL
+       && reg.conf.max_prefill_tokens == KVR_TOKENS_AUTO
+       && field("max_prefill_tokens", "0") == NULL
+       && reg.conf.max_prefill_tokens == 0
+       && refused("max_prefill_tokens", "1000000001", 10)
+       && refused("max_prefill_tokens", "4294967295", 10)
+       && refused("max_prefill_tokens", "autox", 5)
+       && refused("max_prefill_tokens", "aut", 3)
+       && refused("max_prefill_tokens", "-1", 2),
+       "a bound of tokens is a number, \"auto\", or not said");
+
     ok(field("engine", "mlc 2") == NULL
        && reg.conf.engine == KVR_ENGINE_UNKNOWN
        && field("engine", "") == NULL

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 31               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 32               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -53,6 +53,8 @@ typedef struct {
     uint32_t    role_id;
     uint32_t    confidence_id;
     uint32_t    max_active;
+    uint32_t    max_prefill_tokens;
+    uint32_t    tokens_in_flight;
     uint32_t    health_id;
     uint32_t    engine_id;
     uint32_t    worker_len;
@@ -82,6 +84,7 @@ typedef struct {
     uint32_t    why;
     uint32_t    cut;
     uint32_t    nfrequencies;
+    uint32_t    full_roles;
     uint32_t   *frequencies;
     const ngx_http_kv_router_candidate_t  *candidates;
     const uint64_t                        *hashes;
@@ -279,7 +282,8 @@ local FIELDS = "worker, rank, device, host, disk, predicted, in_flight, churn, "
                .. "active_requests, active_prefills, prefill_tokens, "
                .. "prefill_tps, decode_blocks, waiting_requests, "
                .. "running_requests, kv_usage, health, lora, additional_blocks, "
-               .. "weight, share, max_active, role, engine, confidence, "
+               .. "weight, share, max_active, max_prefill_tokens, "
+               .. "tokens_in_flight, role, engine, confidence, "
                .. "confidence_id, confidence_reason, age, address, model, "
                .. "holder, generation"
 

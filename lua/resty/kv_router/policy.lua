@@ -47,7 +47,7 @@
 --         churn                 blocks that it stored lately; half of them are
 --                               forgotten after 4 minutes
 --         active_requests, active_prefills, prefill_tokens (not yet done, as
---         far as the speed tells), decode_blocks
+--         far as the speed tells), tokens_in_flight (all of them), decode_blocks
 --                               the load that all of nginx has put there
 --         prefill_tps           the speed: prompt tokens that are prefilled
 --                               there in a second; 0: not known
@@ -63,7 +63,7 @@
 --         additional_blocks     that this request would add to decode_blocks
 --         weight                1 is usual; times share
 --         share                 1, but for a worker that starts slowly: above 0
---         max_active            bound of active requests; 0: none
+--         max_active, max_prefill_tokens (of tokens_in_flight): bounds; 0: none
 --         role                  "both", "prefill" or "decode"
 --         engine                "vllm", "sglang", "trtllm" or "unknown"
 --         confidence            how far its view is to be trusted: "UNKNOWN",
@@ -114,13 +114,13 @@
 -- and after the reason, if it likes, a table of what is to be done before the
 -- request goes there:
 --
---     headers                   name -> string: set in the request; false:
---                               removed from it
+--     headers                   name -> string, set in the request, or false
 --     prefill                   candidate numbers, the best first: one of these
 --                               workers computes the prompt for the chosen one.
 --                               protocol ("vllm" or "sglang") says how, see
 --                               tokens/prefill.lua; further fields are
 --                               settings of that
+--     wait                      true: no worker has room, and the request waits
 --
 -- An error, or an answer that is none of these, is logged once per kind with
 -- a traceback and counted, and the least loaded candidate is taken.  Errors
