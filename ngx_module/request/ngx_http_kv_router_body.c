@@ -380,6 +380,20 @@ ngx_http_kv_router_tape_room(ngx_log_t *log, size_t len, size_t max_tokens)
 }
 
 
+size_t
+ngx_http_kv_router_body_bytes(ngx_http_kv_router_ctx_t *ctx)
+{
+    if (ctx->body.scan
+        && ngx_http_kv_router_body(ctx->request, ctx, 0)
+           == NGX_HTTP_KV_ROUTER_BY_POLICY)
+    {
+        return kvr_prompt_bytes(&ctx->body.tape);
+    }
+
+    return (size_t) ngx_http_kv_router_body_size(ctx->request);
+}
+
+
 /* ---- fields ------------------------------------------------------------- */
 
 /* The tape of a request that has been routed; NULL: none. */

@@ -133,6 +133,9 @@ struct ngx_http_kv_router_ctx_s {
         size_t                       others;       /* for the load: tokens of
                                                       all prompts but the
                                                       first */
+        uint32_t                     cost;         /* for the load: tokens, by
+                                                      load.c; 0: not needed
+                                                      yet */
         ngx_uint_t                   reports;      /* see kvr_prompt_t */
 
         unsigned                     stream:1;     /* the same */

@@ -202,13 +202,49 @@ ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
+/*
+ * The tokens that are to be prefilled at c.  Where not all ids are known it is
+ * the bytes of the text by 4, nothing cached, and one block at least: found
+ * once, for the body as it came.  Of several texts only the first has ids.
+ */
+
+static uint32_t
+ngx_http_kv_router_tokens(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    size_t    bytes;
+    uint32_t  cached;
+
+    if (ctx->found.match.prompt_tokens
+        && (ctx->prompt.prompts <= 1 || ctx->prompt.others))
+    {
+        /* the blocks in flight are prefilled for another request already */
+
+        cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
+                         * ctx->found.match.block_size,
+                         ctx->found.match.prompt_tokens);
+
+        return ctx->found.match.prompt_tokens - cached + ctx->prompt.others;
+    }
+
+    if (ctx->prompt.cost == 0) {
+        bytes = ngx_http_kv_router_body_bytes(ctx);
+
+        ctx->prompt.cost = ngx_max(ngx_min(bytes / 4, KVR_TOKENS_MAX),
+                                   ctx->found.match.block_size);
+    }
+
+    return ctx->prompt.cost;
+}
+
+
 /* A request that is no load keeps an empty reservation. */
 
 void
 ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     uint32_t i)
 {
-    uint32_t                         cached, blocks, known;
+    uint32_t                         blocks, known;
     ngx_http_kv_router_candidate_t  *c;
 
     if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
@@ -217,12 +253,6 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
 
     c = &ctx->found.candidates[i];
 
-    /* the blocks in flight are prefilled for another request already */
-
-    cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
-                     * ctx->found.match.block_size,
-                     ctx->found.match.prompt_tokens);
-
     blocks = ctx->found.match.prompt_blocks;
 
     s->holder = c->holder;
@@ -230,8 +260,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     s->prefilling = 1;
     s->request = 0;
     s->flight = NULL;
-    s->prefill_tokens = ctx->found.match.prompt_tokens - cached
-                        + ctx->prompt.others;
+    s->prefill_tokens = ngx_http_kv_router_tokens(ctx, c);
     s->output_blocks = 0;
     s->more = (s == &ctx->choice.reservation) ? ctx->prompt.sequences - 1 : 0;
 

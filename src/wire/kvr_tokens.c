@@ -303,6 +303,66 @@ kvr_prompt_find_text(kvr_prompt_t *p, const kvr_tape_t *t, kvr_form_t form)
 }
 
 
+/* ---- the size of a text ------------------------------------------------- */
+
+/* Is the key that of media: of a part, or of base64 in Anthropic's source? */
+
+static bool
+kvr_prompt_media_key(const kvr_tape_t *t, uint32_t key)
+{
+    size_t           k;
+    kvr_json_text_t  name;
+
+    name = kvr_tape_text(t, key);
+
+    for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
+        if (kvr_json_is(&name, kvr_prompt_media_keys[k])) {
+            return true;
+        }
+    }
+
+    return kvr_json_is(&name, "source")
+           && kvr_tape_is(t, kvr_tape_get(t, key + 1, "type"), "base64");
+}
+
+
+/* A key at the top is no part's: what an engine makes of it is not known. */
+
+size_t
+kvr_prompt_bytes(const kvr_tape_t *t)
+{
+    size_t                   n;
+    uint32_t                 i, top;
+    const kvr_tape_entry_t  *e;
+
+    n = 0;
+    top = kvr_tape_first(t, KVR_TAPE_ROOT);
+
+    for (i = KVR_TAPE_ROOT; i < t->n; i++) {
+        e = &t->entries[i];
+
+        if (i == top) {
+            top = e->next;
+
+        } else if (e->kind == KVR_TAPE_KEY && kvr_prompt_media_key(t, i)) {
+            i = e->next - 1;
+            continue;
+        }
+
+        if (e->kind == KVR_TAPE_IDS) {
+            n += (size_t) e->len * 4;
+
+        } else if (e->kind == KVR_TAPE_STRING || e->kind == KVR_TAPE_KEY
+                   || e->flags & KVR_TAPE_CUT)
+        {
+            n += e->end - e->at;
+        }
+    }
+
+    return n;
+}
+
+
 /* ---- the rest ----------------------------------------------------------- */
 
 void

@@ -94,6 +94,13 @@ kvr_rc_t kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
 /* The form that a body looks like, by its fields, if its path is not known. */
 kvr_form_t kvr_prompt_form(const kvr_tape_t *t);
 
+/*
+ * The weight of a body whose tokens are not known: the bytes of all strings
+ * and keys, as they are written, and 4 for each token id, without the media in
+ * parts of messages.
+ */
+size_t kvr_prompt_bytes(const kvr_tape_t *t);
+
 /* Cuts n tokens. */
 void kvr_prompt_cut(const kvr_prompt_cut_t *cut, const uint32_t **tokens,
     size_t *n);

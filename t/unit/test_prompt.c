@@ -447,6 +447,50 @@ test_looks(void)
 }
 
 
+/* How many bytes of text there are, with room for so many entries. */
+
+static void
+weighs(const char *body, uint32_t cap, size_t want, const char *what)
+{
+    size_t      n;
+    kvr_tape_t  tape;
+
+    kvr_tape_init(&tape, entries, cap, tokens, PROMPT_MAX);
+
+    n = kvr_tape_scan(&tape, body, strlen(body)) == KVR_OK
+        ? kvr_prompt_bytes(&tape) : 0;
+
+    if (!ok(n == want, "%s", what)) {
+        note("%s: %zu bytes", body, n);
+    }
+}
+
+
+static void
+test_bytes(void)
+{
+    weighs("{}", PROMPT_MAX, 0, "an empty body weighs nothing");
+    weighs("\"abc\"", PROMPT_MAX, 5, "a text weighs its bytes");
+    weighs("{\"a\":\"bc\",\"n\":17}", PROMPT_MAX, 3 + 4 + 3,
+           "so do keys, and numbers nothing");
+    weighs("{\"a\":[[1,2],[3000000]],\"b\":[\"x\",{\"c\":\"y\"}]}",
+           PROMPT_MAX, 3 + 12 + 3 + 3 + 3 + 3,
+           "ids weigh 4 each, whatever they are in");
+    weighs("{\"image_url\":\"x\",\"source\":{\"type\":\"base64\"},"
+           "\"a\":[]}", PROMPT_MAX, 11 + 3 + 8 + 6 + 8 + 3,
+           "at the top there are no media");
+    weighs("{\"m\":[{\"image_url\":{\"url\":\"xyz\"},\"text\":\"t\"},"
+           "{\"input\\u005faudio\":\"xyz\"}]}", PROMPT_MAX, 3 + 6 + 3,
+           "in parts they weigh nothing");
+    weighs("{\"m\":[{\"source\":{\"type\":\"base64\",\"data\":\"xyz\"}},"
+           "{\"source\":{\"type\":\"text\",\"data\":\"xyz\"}},"
+           "{\"source\":\"x\"}]}", PROMPT_MAX,
+           3 + (8 + 6 + 6 + 6 + 5) + (8 + 3), "nor does base64 in a source");
+    weighs("{\"a\":\"b\",\"m\":[{\"x\":1},{\"x\":2}]}", 6,
+           3 + 3 + 3 + 17, "what the tape has no room for weighs all of it");
+}
+
+
 /* vLLM's kv_cache_report_mode. */
 
 static void
@@ -500,6 +544,7 @@ main(void)
     test_sequences();
     test_namespaces();
     test_looks();
+    test_bytes();
     test_reports();
     test_stream();
 
