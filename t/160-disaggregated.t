@@ -155,7 +155,7 @@ _EOC_
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 50;
+plan tests => repeat_each() * 55;
 
 run_tests();
 
@@ -561,3 +561,51 @@ not prefilled: p1 0, p2 1, d1 0, d2 0 samples
 [alert]
 [emerg]
 [crit]
+
+
+
+=== TEST 11: who prefills is full: the request waits, and the decoder does not prefill
+--- http_config
+    kv_router_worker  main p1 127.0.0.1:$TEST_NGINX_RAND_PORT_1 role=prefill events=on max_prefill_tokens=10;
+    kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode events=on max_prefill_tokens=1;
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", { tokenizer = "none",
+            policy = "disaggregated", queue = 10, queue_timeout = 60,
+            policy_conf = { local_prefill = 8, timeout = 30 },
+        })
+    }
+--- script
+            dict:set("sleep", 1)
+
+            local threads = {}
+
+            for i = 1, 3 do
+                threads[i] = ngx.thread.spawn(route, "a pair", '{"prompt":'
+                                 .. client.tokens(100 * i, 100 * i + 11)
+                                 .. "}")
+            end
+
+            ngx.say(client.wait(function()
+                return client.stats().waiting == 2
+            end))
+            ngx.say(client.load())
+            dict:delete("sleep")
+            route("short", '{"prompt":[1,2,3,4,5]}')
+
+            for i = 1, 3 do
+                ngx.thread.wait(threads[i])
+            end
+
+            client.idle()
+--- response_body
+true
+p1/0 active_requests=1 p1/0 active_prefills=1 p1/0 prefill_tokens=12 p1/0 decode_blocks=3 d1/0 active_requests=1 d1/0 decode_blocks=3
+short: 200 d1 d1<: short
+a pair: 200 d1 d1<p1: pair
+a pair: 200 d1 d1<p1: pair
+a pair: 200 d1 d1<p1: pair
+load: none
+--- no_error_log
+[error]
+[alert]
+[emerg]

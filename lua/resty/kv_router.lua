@@ -194,7 +194,7 @@ end
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
 --     queue              requests that may wait in each nginx process when all
---                        workers have their max_active; 0: none does (0)
+--                        workers are full; 0: none does (0)
 --     queue_timeout      seconds that one may wait (5)
 --     overload_status    the answer to one that can't wait, or waited in vain
 --                        (503)
@@ -496,6 +496,10 @@ local function choose(self, r, zone, req, found, given, why, started)
 
     if slow then
         lib.policy_slow(zone)
+    end
+
+    if plan and plan.wait then
+        return nil, nil, true
     end
 
     if chosen.done then

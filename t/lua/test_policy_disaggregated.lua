@@ -99,6 +99,15 @@ is(pick(new(), { { role_id = DECODE }, { role_id = DECODE, device = 1 } }),
    "2 1 no pair", "without anyone to prefill decoders do it all")
 is(pick(new(), { { role_id = PREFILL }, { role_id = PREFILL, device = 1 } }),
    "2 1 no pair", "without anyone to decode prefillers do")
+got, plan = pick(new(), { { role_id = DECODE, device = 1 }, { role_id = DECODE } },
+                 nil, { full_roles = 2 })
+is(got, "1 2 full", "full, those who prefill are waited for")
+is(plan.wait, true, "which the plan says")
+is(pick(new(), { { role_id = DECODE } }, 100, { full_roles = 2 }), "1 short",
+   "but not with a short prompt")
+got, plan = pick(new(), { { role_id = PREFILL } }, nil, { full_roles = 4 })
+is(got, "1 full", "and so are those who generate")
+is(plan.wait, true, "by the same plan")
 is(pick(new(), { {}, { device = 1 } }), "2 1 overlap",
    "and without any roles it is the policy for decoding")
 

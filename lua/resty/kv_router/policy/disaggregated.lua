@@ -36,6 +36,8 @@
 --     bootstrap_ports             worker -> port, for those with another one
 
 
+local ROLE_BITS = require "resty.kv_router.ffi".ROLE_BITS
+local band = require "bit".band
 local checked = require "resty.kv_router.request.conf".check
 local load = require "resty.kv_router.policy".load
 local new_subset = require "resty.kv_router.subset".new
@@ -72,6 +74,7 @@ local SETTINGS = {
 local MAX_TRIES = 2          -- prefill workers
 local HEADER = "x-prefiller-host-port"
 local NO_HEADER = { headers = { [HEADER] = false } }
+local WAIT = { wait = true }
 
 
 local function load_one(conf, what)
@@ -215,6 +218,12 @@ local function prefillers(self, ctx)
 end
 
 
+-- Are all workers of a role full, of one of these?
+local function full(ctx, bits)
+    return band(ctx.candidates.full_roles or 0, bits) ~= 0
+end
+
+
 -- The choice of who generates, as a table: what policies return is good only
 -- until the next one is asked.
 local function generator(self, ctx)
@@ -231,10 +240,15 @@ end
 
 -- The reason is "pair" with a remote prefill; else "short" when little was
 -- left to prefill, that of the other policy when one worker does it all, and
--- "no pair" when there is nobody to prefill, or to generate.
+-- "no pair" when there is nobody to prefill, or to generate; "full" when there
+-- is, but without room: the request waits.
 function _M:pick(ctx)
     if select(self, ctx, GENERATES) == 0 then
         local list, k = self.decode:pick(ctx)
+
+        if full(ctx, ROLE_BITS.both + ROLE_BITS.decode) then
+            return list, k, "full", WAIT
+        end
 
         return list, k, "no pair", alone(self)
     end
@@ -266,6 +280,10 @@ function _M:pick(ctx)
     if not at then
         if sglang and select(self, ctx, WHOLE) > 0 then
             return generator(self, ctx), nil, "no pair"
+        end
+
+        if full(ctx, ROLE_BITS.prefill) then
+            return found, nil, "full", WAIT
         end
 
         return found, nil, "no pair", alone(self)
