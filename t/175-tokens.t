@@ -248,6 +248,17 @@ all workers are busy, requests are refused
             cost("a picture", '{"messages":[{"content":[{"type":"image",'
                  .. '"source":{"type":"base64","data":' .. image
                  .. "}}]}]}", "/v1/messages")
+
+            put("w1", $TEST_NGINX_RAND_PORT_1, ',"events":false')
+            cost("an estimated text", '{"prompt":"' .. ("x"):rep(2048) .. '"}')
+            client.wait(function()
+                return client.stats().routed.unread == 0
+            end)
+            ngx.say("and again: ", hold('{"prompt":"' .. ("x"):rep(2048)
+                                        .. '"}') < 512 and "less")
+            release()
+            cost("with what is not known", '{"prompt":"' .. ("x"):rep(2048)
+                 .. '","more":["' .. ("y"):rep(2100) .. '"]}')
 --- response_body
 ids: 9
 a short text: 4
@@ -260,6 +271,9 @@ another form: 100
 none: 4
 an image: 4
 a picture: 8
+an estimated text: 512
+and again: less
+with what is not known: 1043
 --- no_error_log
 [alert]
 [emerg]

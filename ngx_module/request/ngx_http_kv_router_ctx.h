@@ -133,9 +133,9 @@ struct ngx_http_kv_router_ctx_s {
         size_t                       others;       /* for the load: tokens of
                                                       all prompts but the
                                                       first */
-        uint32_t                     cost;         /* for the load: tokens, by
-                                                      load.c; 0: not needed
-                                                      yet */
+        size_t                       bytes;        /* for the load: of texts,
+                                                      by load.c, for the body
+                                                      as it came; 0: not yet */
         ngx_uint_t                   reports;      /* see kvr_prompt_t */
 
         unsigned                     stream:1;     /* the same */

@@ -203,38 +203,40 @@ ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
 
 
 /*
- * The tokens that are to be prefilled at c.  Where not all ids are known it is
- * the bytes of the text by 4, nothing cached, and one block at least: found
- * once, for the body as it came.  Of several texts only the first has ids.
+ * The tokens that are to be prefilled at c.  Where ids are not known it is the
+ * bytes of the text by 4, nothing cached, and one block at least.  So it is
+ * for several texts, of which only the first has ids, and for a text of which
+ * the estimate knows less than half: fields that it does not read may be text.
  */
 
 static uint32_t
 ngx_http_kv_router_tokens(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_candidate_t *c)
 {
-    size_t    bytes;
-    uint32_t  cached;
+    uint32_t    tokens, cached;
+    ngx_uint_t  known;
 
-    if (ctx->found.match.prompt_tokens
-        && (ctx->prompt.prompts <= 1 || ctx->prompt.others))
+    tokens = ctx->found.match.prompt_tokens;
+    known = tokens && (ctx->prompt.prompts <= 1 || ctx->prompt.others);
+
+    if ((!known || ctx->keys.of_text) && ctx->prompt.bytes == 0) {
+        ctx->prompt.bytes = ngx_http_kv_router_body_bytes(ctx);
+    }
+
+    if (known && (!ctx->keys.of_text
+                  || ctx->prompt.bytes / 2 <= ctx->keys.text_bytes))
     {
         /* the blocks in flight are prefilled for another request already */
 
-        cached = ngx_min(ngx_max(c->device, (uint32_t) c->in_flight)
-                         * ctx->found.match.block_size,
-                         ctx->found.match.prompt_tokens);
+        cached = ngx_max(c->device, (uint32_t) c->in_flight)
+                 * ctx->found.match.block_size;
 
-        return ctx->found.match.prompt_tokens - cached + ctx->prompt.others;
+        return tokens - ngx_min(cached, tokens) + ctx->prompt.others;
     }
 
-    if (ctx->prompt.cost == 0) {
-        bytes = ngx_http_kv_router_body_bytes(ctx);
+    tokens = ngx_min(ctx->prompt.bytes / 4, KVR_TOKENS_MAX);
 
-        ctx->prompt.cost = ngx_max(ngx_min(bytes / 4, KVR_TOKENS_MAX),
-                                   ctx->found.match.block_size);
-    }
-
-    return ctx->prompt.cost;
+    return ngx_max(tokens, ctx->found.match.block_size);
 }
 
 
