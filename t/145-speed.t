@@ -348,7 +348,7 @@ w2: 30 samples, speed 0
 
 
 
-=== TEST 5: the first output ends the prefill, not what is streamed before it
+=== TEST 6: the first output ends the prefill, not what is streamed before it
 --- http_config
     kv_router_worker  main v1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 events=on engine=vllm;
     kv_router_worker  main s1 127.0.0.1:$TEST_NGINX_RAND_PORT_4 events=on engine=sglang;
@@ -414,7 +414,7 @@ load: none
 
 
 
-=== TEST 6: a prefill whose answer is not streamed ends by events or the speed
+=== TEST 7: a prefill whose answer is not streamed ends by events or the speed
 --- script
             local first = hang(400, "")
 

@@ -139,7 +139,7 @@ ngx_http_kv_router_candidate(ngx_http_kv_router_ctx_t *ctx,
     c->confidence = ngx_http_kv_router_confidence(ctx->zone, w, h->holder);
     c->max_active = h->max_active;
     c->max_prefill_tokens = ngx_http_kv_router_holder_tokens(h);
-    c->tokens_in_flight = (uint32_t) ngx_max(load.prefill_tokens, 0);
+    c->tokens_in_flight = (uint32_t) ngx_min(load.prefill_tokens, UINT32_MAX);
     c->engine = h->engine;
     c->engine_name = kvr_engine_name(h->engine);
     c->worker_len = h->id.len;

@@ -106,9 +106,8 @@ kvr_registration_said(kvr_registration_t *reg, const char *value, size_t len)
 
 /*
  * A kind of engine that this version does not know counts as unknown, and an
- * empty max_prefill_tokens as not said.  A list
- * of LoRAs is refused as a whole: if half of it were kept, the others would
- * seem not to be loaded.
+ * empty max_prefill_tokens as not said.  A list of LoRAs is refused as a
+ * whole: if half of it were kept, the others would seem not to be loaded.
  */
 
 static const char *

@@ -315,6 +315,12 @@ kvr_prompt_media_key(const kvr_tape_t *t, uint32_t key)
 
     name = kvr_tape_text(t, key);
 
+    /* most keys begin with none of these letters */
+
+    if (name.len == 0 || strchr("\\aipsv", *name.data) == NULL) {
+        return false;
+    }
+
     for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
         if (kvr_json_is(&name, kvr_prompt_media_keys[k])) {
             return true;

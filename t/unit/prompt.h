@@ -43,6 +43,12 @@ read_body(const char *body, size_t len, size_t cap)
         return rc;
     }
 
+    /* an id of two bytes, "1,", weighs four */
+
+    if (kvr_prompt_bytes(&tape) > 2 * len + 2) {
+        abort();
+    }
+
     rc = kvr_prompt_read(&prompt, &tape, prompt_form, prompt_engines);
 
     if (prompt.ntokens) {
