@@ -23,8 +23,9 @@ from traffic import Stream, le64
 BUILD = Path(os.environ.get("KVR_BUILD") or ROOT / "build") / "asan"
 MODULE = BUILD / "ngx_http_kv_router_module.so"
 MODEL = ROOT / "t/vectors/model"
-WORKERS = {"w1": "max_active=4", "w2": "max_active=4 weight=2",
-           "p1": "role=prefill", "d1": "role=decode max_active=4"}
+WORKERS = {"w1": "max_active=4", "w2": "max_prefill_tokens=99 weight=2",
+           "p1": "role=prefill max_prefill_tokens=auto",
+           "d1": "role=decode max_active=4"}
 ENDED = 20.0                    # seconds until all has to be given back
 
 PROBED = {                      # of the model's template, as a dump has it

@@ -95,6 +95,7 @@ begin(void)
     o->engine = "";
     o->role = "both";
     o->weight = "1";
+    o->max_prefill_tokens = "";
     o->lora = "";
     o->memory = KVR_ZONE_MIN * 2;
     o->message_max = KVR_MESSAGE_MAX;
