@@ -11,8 +11,12 @@
 
 
 struct kvr_simulate_order_s {
-    kvr_order_t    order;
-    void          *memory;
+    kvr_order_t         order;
+    void               *memory;
+    kvr_order_entry_t  *entries;
+    kvr_order_came_t   *came;
+    uint32_t           *free;           /* entries */
+    uint32_t            nfree;
 };
 
 
@@ -33,8 +37,7 @@ kvr_simulate_order_create(uint32_t classes, const double *weights,
         return NULL;
     }
 
-    conf = (kvr_order_conf_t) { .nclasses = classes, .nentries = requests,
-                                .block_size = block_size,
+    conf = (kvr_order_conf_t) { .nclasses = classes, .block_size = block_size,
                                 .quantum = quantum };
 
     for (i = 0; i < classes; i++) {
@@ -42,12 +45,25 @@ kvr_simulate_order_create(uint32_t classes, const double *weights,
     }
 
     s->memory = malloc(kvr_order_size(&conf));
-    if (s->memory == NULL) {
-        free(s);
+    s->entries = calloc(requests, sizeof(kvr_order_entry_t));
+    s->came = malloc(requests * sizeof(kvr_order_came_t));
+    s->free = malloc(requests * sizeof(uint32_t));
+
+    if (s->memory == NULL || s->entries == NULL || s->came == NULL
+        || s->free == NULL)
+    {
+        kvr_simulate_order_destroy(s);
         return NULL;
     }
 
-    kvr_order_format(&s->order, s->memory, &conf);
+    while (s->nfree < requests) {
+        s->free[s->nfree] = requests - 1 - s->nfree;
+        s->nfree++;
+    }
+
+    kvr_order_attach(&s->order, s->memory, s->entries, NULL,
+                     s->came, &conf);
+    kvr_order_format(&s->order, &conf);
 
     return s;
 }
@@ -57,6 +73,9 @@ void
 kvr_simulate_order_destroy(kvr_simulate_order_t *s)
 {
     free(s->memory);
+    free(s->entries);
+    free(s->came);
+    free(s->free);
     free(s);
 }
 
@@ -75,8 +94,12 @@ uint32_t
 kvr_simulate_order_wait(kvr_simulate_order_t *s, uint32_t tenant,
     uint32_t prompt, uint32_t output, const uint32_t *uncached, uint32_t n)
 {
-    uint32_t          i, j, k;
+    uint32_t          i, j, k, entry;
     kvr_order_cost_t  cost;
+
+    if (s->nfree == 0) {
+        return KVR_ORDER_NONE;
+    }
 
     cost = (kvr_order_cost_t) { .prompt = prompt, .output = output };
 
@@ -107,7 +130,11 @@ kvr_simulate_order_wait(kvr_simulate_order_t *s, uint32_t tenant,
         cost.best[j].uncached = uncached[i];
     }
 
-    return kvr_order_wait(&s->order, tenant, &cost, 0);
+    entry = s->free[--s->nfree];
+    s->entries[entry].cost = cost;
+    kvr_order_wait(&s->order, entry, tenant);
+
+    return entry;
 }
 
 
@@ -143,10 +170,15 @@ uint32_t
 kvr_simulate_order_grant(kvr_simulate_order_t *s, uint32_t request,
     uint32_t worker)
 {
-    kvr_order_grant(&s->order, request, worker);
-    kvr_order_take(&s->order, request);
+    kvr_order_entry_t  *e;
 
-    return s->order.entries[request].charge;
+    e = &s->entries[request];
+    e->charge = kvr_order_charge(&s->order, &e->cost, worker);
+
+    kvr_order_grant(&s->order, request);
+    s->free[s->nfree++] = request;
+
+    return e->charge;
 }
 
 

@@ -6,6 +6,7 @@
 #include "kvr_order.h"
 
 #include "../core/kvr_table.h"
+#include "../core/kvr_words.h"
 
 #include <stdlib.h>
 
@@ -40,12 +41,6 @@ kvr_order_parts(kvr_order_t *o, char *memory, const kvr_order_zone_t *z)
     o->tenants = (kvr_order_tenant_t *) (memory + at);
 
     at += kvr_lines(ntenants * sizeof(kvr_order_tenant_t));
-    o->entries = (kvr_order_entry_t *) (memory + at);
-
-    at += kvr_lines(z->nentries * sizeof(kvr_order_entry_t));
-    o->came = (kvr_order_came_t *) (memory + at);
-
-    at += kvr_lines(z->nentries * sizeof(kvr_order_came_t));
     o->heaps = (uint32_t *) (memory + at);
 
     return at + kvr_lines((size_t) z->nclasses * ntenants * sizeof(uint32_t));
@@ -60,26 +55,41 @@ kvr_order_size(const kvr_order_conf_t *conf)
 
     z.nclasses = conf->nclasses;
     z.nnamed = conf->nnamed;
-    z.nentries = conf->nentries;
 
     return kvr_order_parts(&o, NULL, &z);
 }
 
 
 void
-kvr_order_format(kvr_order_t *o, void *memory, const kvr_order_conf_t *conf)
+kvr_order_attach(kvr_order_t *o, void *memory, kvr_order_entry_t *entries,
+    const uint8_t *states, kvr_order_came_t *came,
+    const kvr_order_conf_t *conf)
+{
+    kvr_order_zone_t  z;
+
+    z.nclasses = conf->nclasses;
+    z.nnamed = conf->nnamed;
+
+    o->zone = memory;
+    o->entries = entries;
+    o->states = states;
+    o->came = came;
+
+    (void) kvr_order_parts(o, memory, &z);
+}
+
+
+void
+kvr_order_format(kvr_order_t *o, const kvr_order_conf_t *conf)
 {
     uint32_t           i;
     kvr_order_zone_t  *z;
 
-    memset(memory, 0, kvr_order_size(conf));
-
-    z = memory;
-    o->zone = z;
+    z = o->zone;
+    kvr_zero_words(z, kvr_order_size(conf) / 8);
 
     z->nclasses = conf->nclasses;
     z->nnamed = conf->nnamed;
-    z->nentries = conf->nentries;
     z->block_size = conf->block_size;
     z->quantum = conf->quantum;
 
@@ -87,8 +97,7 @@ kvr_order_format(kvr_order_t *o, void *memory, const kvr_order_conf_t *conf)
         z->classes[i].weight = conf->weights[i];
     }
 
-    (void) kvr_order_parts(o, memory, z);
-    kvr_order_rebuild(o);
+    z->formatted = 1;
 }
 
 
@@ -161,6 +170,7 @@ kvr_order_enter(kvr_order_t *o, uint32_t tenant)
 
     c = &o->zone->classes[o->tenants[tenant].class];
 
+    c->weights += o->tenants[tenant].weight;
     kvr_order_put(o, kvr_order_heap(o, o->tenants[tenant].class),
                   ++c->waiting, tenant);
     kvr_order_sift(o, tenant);
@@ -180,6 +190,7 @@ kvr_order_exit(kvr_order_t *o, uint32_t tenant)
     place = t->place;
 
     last = heap[--c->waiting];
+    c->weights = c->waiting ? c->weights - t->weight : 0;
     t->place = 0;
 
     if (last != tenant) {
@@ -227,6 +238,23 @@ kvr_order_add(kvr_order_t *o, uint32_t tenant, double tokens)
 }
 
 
+/* Counts a request of a tenant that is served, or one less. */
+
+static void
+kvr_order_active(kvr_order_t *o, uint32_t tenant, int32_t n)
+{
+    kvr_order_tenant_t  *t;
+
+    t = &o->tenants[tenant];
+    t->active += (uint32_t) n;
+    o->zone->classes[t->class].active += (uint32_t) n;
+
+    if (t->named != KVR_ORDER_UNNAMED) {
+        o->named[t->named].active += (uint32_t) n;
+    }
+}
+
+
 static void
 kvr_order_begin(kvr_order_t *o, uint32_t tenant, uint32_t charge)
 {
@@ -239,13 +267,9 @@ kvr_order_begin(kvr_order_t *o, uint32_t tenant, uint32_t charge)
     o->zone->start = kvr_max(o->zone->start, c->service);
     c->start = kvr_max(c->start, t->service);
 
-    t->active++;
     o->zone->granted += charge;
 
-    if (t->named != KVR_ORDER_UNNAMED) {
-        o->named[t->named].active++;
-    }
-
+    kvr_order_active(o, tenant, 1);
     kvr_order_add(o, tenant, charge);
 }
 
@@ -254,15 +278,7 @@ void
 kvr_order_end(kvr_order_t *o, uint32_t tenant, uint32_t charge,
     uint64_t tokens)
 {
-    kvr_order_tenant_t  *t;
-
-    t = &o->tenants[tenant];
-    t->active--;
-
-    if (t->named != KVR_ORDER_UNNAMED) {
-        o->named[t->named].active--;
-    }
-
+    kvr_order_active(o, tenant, -1);
     kvr_order_add(o, tenant, (double) tokens - charge);
 }
 
@@ -306,7 +322,9 @@ kvr_order_tenant(kvr_order_t *o, uint32_t class, uint64_t hash,
 
     t = &o->tenants[tenant];
 
-    if (t->hash == 0 || tenant >= z->nclasses * (z->nnamed + 1)) {
+    n = tenant / z->nclasses;           /* above nnamed: hashed */
+
+    if (t->hash == 0 || n > z->nnamed || (n < z->nnamed && t->hash != hash)) {
         memset(t, 0, sizeof(kvr_order_tenant_t));
         t->hash = hash;
         t->class = class;
@@ -315,7 +333,9 @@ kvr_order_tenant(kvr_order_t *o, uint32_t class, uint64_t hash,
         t->last = KVR_ORDER_NONE;
     }
 
-    t->weight = weight;
+    if (t->place == 0) {
+        t->weight = weight;
+    }
 
     return tenant;
 }
@@ -357,7 +377,8 @@ kvr_order_link(kvr_order_t *o, uint32_t entry, bool first)
     *(e->next == KVR_ORDER_NONE ? &t->last : &o->entries[e->next].prev)
         = entry;
 
-    o->zone->waiting++;
+    kvr_put32(&o->zone->waiting, o->zone->waiting + 1);
+    t->waiting++;
 
     if (t->place == 0) {
         kvr_order_enter(o, e->tenant);
@@ -365,8 +386,8 @@ kvr_order_link(kvr_order_t *o, uint32_t entry, bool first)
 }
 
 
-static void
-kvr_order_unlink(kvr_order_t *o, uint32_t entry)
+void
+kvr_order_leave(kvr_order_t *o, uint32_t entry)
 {
     kvr_order_entry_t   *e;
     kvr_order_tenant_t  *t;
@@ -379,7 +400,8 @@ kvr_order_unlink(kvr_order_t *o, uint32_t entry)
     *(e->next == KVR_ORDER_NONE ? &t->last : &o->entries[e->next].prev)
         = e->prev;
 
-    o->zone->waiting--;
+    kvr_put32(&o->zone->waiting, o->zone->waiting - 1);
+    t->waiting--;
 
     if (t->first == KVR_ORDER_NONE) {
         kvr_order_exit(o, e->tenant);
@@ -387,49 +409,19 @@ kvr_order_unlink(kvr_order_t *o, uint32_t entry)
 }
 
 
-static void
-kvr_order_set(kvr_order_entry_t *e, kvr_order_state_t state)
+void
+kvr_order_wait(kvr_order_t *o, uint32_t entry, uint32_t tenant)
 {
-    __atomic_store_n(&e->state, state, __ATOMIC_RELEASE);
-}
-
-
-static void
-kvr_order_free(kvr_order_t *o, uint32_t entry)
-{
-    kvr_order_set(&o->entries[entry], KVR_ORDER_FREE);
-    o->entries[entry].next = o->zone->free;
-    o->zone->free = entry;
-}
-
-
-uint32_t
-kvr_order_wait(kvr_order_t *o, uint32_t tenant, const kvr_order_cost_t *cost,
-    uint64_t owner)
-{
-    uint32_t            entry;
     kvr_order_entry_t  *e;
 
-    entry = o->zone->free;
-
-    if (entry == KVR_ORDER_NONE) {
-        return KVR_ORDER_NONE;
-    }
-
     e = &o->entries[entry];
-    o->zone->free = e->next;
 
     e->number = ++o->zone->number;
     e->tenant = tenant;
-    e->owner = owner;
-    e->cost = *cost;
     e->came = o->zone->granted;
 
     kvr_order_arrive(o, &o->tenants[tenant]);
     kvr_order_link(o, entry, false);
-    kvr_order_set(e, KVR_ORDER_WAITING);
-
-    return entry;
 }
 
 
@@ -471,7 +463,7 @@ kvr_order_charge(const kvr_order_t *o, const kvr_order_cost_t *cost,
 
 
 void
-kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker)
+kvr_order_grant(kvr_order_t *o, uint32_t entry)
 {
     kvr_order_entry_t   *e;
     kvr_order_tenant_t  *t;
@@ -480,12 +472,7 @@ kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker)
     t = &o->tenants[e->tenant];
 
     t->passed = t->first == entry ? 0 : t->passed + 1;
-    kvr_order_unlink(o, entry);
-
-    e->worker = worker;
-    e->charge = kvr_order_charge(o, &e->cost, worker);
-    kvr_order_set(e, KVR_ORDER_GRANTED);
-
+    kvr_order_leave(o, entry);
     kvr_order_begin(o, e->tenant, e->charge);
 }
 
@@ -499,32 +486,6 @@ kvr_order_back(kvr_order_t *o, uint32_t entry)
 
     kvr_order_end(o, e->tenant, e->charge, 0);
     kvr_order_link(o, entry, true);
-    kvr_order_set(e, KVR_ORDER_WAITING);
-}
-
-
-void
-kvr_order_take(kvr_order_t *o, uint32_t entry)
-{
-    kvr_order_free(o, entry);
-}
-
-
-void
-kvr_order_leave(kvr_order_t *o, uint32_t entry)
-{
-    kvr_order_entry_t  *e;
-
-    e = &o->entries[entry];
-
-    if (e->state == KVR_ORDER_GRANTED) {
-        kvr_order_end(o, e->tenant, e->charge, 0);
-
-    } else {
-        kvr_order_unlink(o, entry);
-    }
-
-    kvr_order_free(o, entry);
 }
 
 
@@ -728,44 +689,69 @@ kvr_order_compare(const void *a, const void *b)
 }
 
 
-void
-kvr_order_rebuild(kvr_order_t *o)
+/* Empties lists, heaps and numbers. */
+
+static void
+kvr_order_empty(kvr_order_t *o)
 {
-    uint32_t             i, n;
+    uint32_t             i;
     kvr_order_zone_t    *z;
-    kvr_order_entry_t   *e;
     kvr_order_tenant_t  *t;
 
     z = o->zone;
-    z->waiting = 0;
-    z->free = KVR_ORDER_NONE;
+    kvr_put32(&z->waiting, 0);
 
     for (i = 0; i < z->nclasses; i++) {
         z->classes[i].waiting = 0;
+        z->classes[i].weights = 0;
+        z->classes[i].active = 0;
+    }
+
+    for (i = 0; i < z->nnamed; i++) {
+        o->named[i].active = 0;
     }
 
     for (i = 0; i < kvr_order_tenants(z); i++) {
         t = &o->tenants[i];
         t->first = KVR_ORDER_NONE;
         t->last = KVR_ORDER_NONE;
+        t->waiting = 0;
+        t->active = 0;
         t->place = 0;
     }
+}
 
-    for (i = z->nentries, n = 0; i-- > 0; /* void */ ) {
-        e = &o->entries[i];
 
-        if (e->state == KVR_ORDER_FREE) {
-            kvr_order_free(o, i);
+void
+kvr_order_rebuild(kvr_order_t *orders, uint32_t n, uint32_t nentries)
+{
+    uint8_t                   state;
+    uint32_t                  i, k;
+    const kvr_order_entry_t  *e;
 
-        } else if (e->state == KVR_ORDER_WAITING) {
-            o->came[n].number = e->number;
-            o->came[n++].entry = i;
+    for (i = 0; i < n; i++) {
+        if (orders[i].zone->formatted) {
+            kvr_order_empty(&orders[i]);
         }
     }
 
-    qsort(o->came, n, sizeof(kvr_order_came_t), kvr_order_compare);
+    for (i = 0, k = 0; i < nentries; i++) {
+        e = &orders->entries[i];
+        state = __atomic_load_n(&orders->states[i], __ATOMIC_ACQUIRE);
 
-    for (i = 0; i < n; i++) {
-        kvr_order_link(o, o->came[i].entry, false);
+        if (state & KVR_ORDER_LISTED) {
+            orders->came[k].number = e->number;
+            orders->came[k++].entry = i;
+
+        } else if (state & KVR_ORDER_CHARGED) {
+            kvr_order_active(&orders[e->pool], e->tenant, 1);
+        }
+    }
+
+    qsort(orders->came, k, sizeof(kvr_order_came_t), kvr_order_compare);
+
+    for (i = 0; i < k; i++) {
+        e = &orders->entries[orders->came[i].entry];
+        kvr_order_link(&orders[e->pool], orders->came[i].entry, false);
     }
 }

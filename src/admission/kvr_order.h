@@ -38,9 +38,10 @@
  * one.  A tenant with none waiting, none active and c <= V - quantum is
  * forgotten: it loses nothing.
  *
- * MEMORY.  All is in one piece of memory, without pointers, which may be
- * shared.  If a process dies while it writes, kvr_order_rebuild() makes lists
- * and heaps anew from the entries, whose state is written last.
+ * MEMORY.  All is in memory without pointers, which may be shared.  Orders may
+ * have one row of entries together.  Each entry has a state, a byte which is
+ * the caller's but for two bits; kvr_order_rebuild() makes lists, heaps and
+ * numbers anew from these, after a process died while it wrote.
  */
 
 
@@ -62,11 +63,10 @@
 #define KVR_ORDER_UNNAMED   UINT32_MAX
 
 
-typedef enum {
-    KVR_ORDER_FREE = 0,
-    KVR_ORDER_WAITING,
-    KVR_ORDER_GRANTED
-} kvr_order_state_t;
+/* Bits of a state. */
+#define KVR_ORDER_LISTED    0x01        /* the entry waits */
+#define KVR_ORDER_CHARGED   0x02        /* granted, and not over */
+
 
 /* The cost of a request, in tokens. */
 typedef struct {
@@ -81,16 +81,28 @@ typedef struct {
 } kvr_order_cost_t;
 
 typedef struct {
-    uint64_t          number;           /* of its coming; 0: free */
+    uint64_t          number;           /* of its coming */
     uint32_t          tenant;
-    uint32_t          state;            /* kvr_order_state_t, written last */
-    uint32_t          next;             /* of its tenant, or free */
+    uint32_t          next;             /* of its tenant */
     uint32_t          prev;
-    uint32_t          worker;           /* of the grant */
-    uint32_t          charge;
-    uint64_t          owner;            /* the caller's */
+    uint32_t          charge;           /* of the grant */
+    uint32_t          pool;             /* number of its order */
     double            came;             /* tokens granted before it came */
     kvr_order_cost_t  cost;
+
+    /* the caller's, see kvr_admit.h */
+
+    uint64_t          owner;            /* the process; 0: none */
+    uint64_t          class;            /* hashes of names, not 0 */
+    uint64_t          name;
+    uint64_t          narrow;           /* more that its worker must have */
+    uint64_t          deadline_ms;      /* monotonic, */
+    uint64_t          at_ms;            /* when it came, or was granted */
+    uint32_t          worker;           /* of the grant, or why refused */
+    uint32_t          generation;
+    uint32_t          tokens;           /* of its cost; at first the
+                                           charge */
+    uint32_t          expected_ms;      /* wait, as foreseen */
 } kvr_order_entry_t;
 
 typedef struct {
@@ -104,6 +116,7 @@ typedef struct {
                                            waits was that */
     uint32_t    first;                  /* entries that wait */
     uint32_t    last;
+    uint32_t    waiting;                /* number of these */
     uint32_t    place;                  /* in its class's heap, from 1; 0: none
                                            of it waits */
 } kvr_order_tenant_t;
@@ -112,7 +125,9 @@ typedef struct {
     double      service;
     double      weight;
     double      start;                  /* V of its tenants */
+    double      weights;                /* of the tenants in the heap */
     uint32_t    waiting;                /* tenants, in the heap */
+    uint32_t    active;                 /* requests granted, and not over */
 } kvr_order_class_t;
 
 /* A tenant that the configuration names, over all classes. */
@@ -124,8 +139,7 @@ typedef struct {
 typedef struct {
     uint32_t           nclasses;
     uint32_t           nnamed;
-    uint32_t           nentries;
-    uint32_t           free;            /* the first free entry */
+    uint32_t           formatted;
     uint32_t           waiting;         /* entries */
     uint32_t           block_size;      /* tokens */
     double             quantum;         /* tokens */
@@ -149,7 +163,8 @@ typedef struct {
     kvr_order_named_t   *named;
     kvr_order_tenant_t  *tenants;       /* named ones by class, then a shared
                                            one for each class, then hashed */
-    kvr_order_entry_t   *entries;
+    kvr_order_entry_t   *entries;       /* the caller's, with states */
+    const uint8_t       *states;
     kvr_order_came_t    *came;          /* for a rebuild */
     uint32_t            *heaps;         /* of each class, tenants from
                                            place 1 */
@@ -159,7 +174,6 @@ typedef struct {
 typedef struct {
     uint32_t    nclasses;               /* 1 to KVR_ORDER_CLASSES */
     uint32_t    nnamed;
-    uint32_t    nentries;
     uint32_t    block_size;
     double      quantum;
     double      weights[KVR_ORDER_CLASSES];
@@ -167,9 +181,16 @@ typedef struct {
 
 size_t kvr_order_size(const kvr_order_conf_t *conf);
 
-/* memory: kvr_order_size() bytes, at a multiple of 8. */
-void kvr_order_format(kvr_order_t *o, void *memory,
+/*
+ * A process's handle.  memory: kvr_order_size() bytes, at a multiple of 8.
+ * came: as many as there are entries.
+ */
+void kvr_order_attach(kvr_order_t *o, void *memory, kvr_order_entry_t *entries,
+    const uint8_t *states, kvr_order_came_t *came,
     const kvr_order_conf_t *conf);
+
+/* Begins anew, when no entry is in a list. */
+void kvr_order_format(kvr_order_t *o, const kvr_order_conf_t *conf);
 
 /*
  * The tenant of a class by the hash of its name, not 0, or by its number;
@@ -185,12 +206,10 @@ bool kvr_order_may(const kvr_order_t *o, uint32_t tenant);
 uint32_t kvr_order_charge(const kvr_order_t *o, const kvr_order_cost_t *cost,
     uint32_t worker);
 
-/*
- * A request waits.  owner: any number of the caller's.  KVR_ORDER_NONE: as
- * many wait as may.
- */
-uint32_t kvr_order_wait(kvr_order_t *o, uint32_t tenant,
-    const kvr_order_cost_t *cost, uint64_t owner);
+/* A request waits, whose entry has its cost.  The state of an entry is written
+ * by the caller: LISTED here and when it is given back, CHARGED when it is
+ * granted. */
+void kvr_order_wait(kvr_order_t *o, uint32_t entry, uint32_t tenant);
 
 /* A request has found room at once, and is charged; see kvr_order_end(). */
 void kvr_order_pass(kvr_order_t *o, uint32_t tenant, uint32_t charge);
@@ -206,26 +225,26 @@ typedef bool (*kvr_order_fits_pt)(void *data, const kvr_order_entry_t *entry,
 uint32_t kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t workers,
     uint32_t held, kvr_order_fits_pt fits, void *data);
 
-/* The entry is granted a worker, and charged. */
-void kvr_order_grant(kvr_order_t *o, uint32_t entry, uint32_t worker);
+/* The entry waits no longer: it is granted, and costs its charge. */
+void kvr_order_grant(kvr_order_t *o, uint32_t entry);
 
 /* The grant is not used: the charge is given back, and the entry waits as the
  * first of its tenant. */
 void kvr_order_back(kvr_order_t *o, uint32_t entry);
 
-/* The grant is used: the entry is free, the tenant is active. */
-void kvr_order_take(kvr_order_t *o, uint32_t entry);
-
-/* The request is gone, waiting or granted; then the charge is given back. */
+/* A request that waits is gone. */
 void kvr_order_leave(kvr_order_t *o, uint32_t entry);
 
-/* A request that passed or was taken is over; it was charged `charge', and
+/* A request that passed or was granted is over; it was charged `charge', and
  * has cost `tokens'. */
 void kvr_order_end(kvr_order_t *o, uint32_t tenant, uint32_t charge,
     uint64_t tokens);
 
-/* Makes the lists and the heaps from the entries and the services. */
-void kvr_order_rebuild(kvr_order_t *o);
+/*
+ * Makes lists, heaps and numbers of n orders from their nentries, and from the
+ * services.  Orders that are zeroed memory, not formatted, are left out.
+ */
+void kvr_order_rebuild(kvr_order_t *orders, uint32_t n, uint32_t nentries);
 
 
 #endif /* KVR_ORDER_H_INCLUDED */

@@ -20,6 +20,9 @@
 
 static kvr_order_t  o;
 static void        *memory;
+static kvr_order_entry_t  entries[ENTRIES];
+static uint8_t            states[ENTRIES];
+static kvr_order_came_t   came[ENTRIES];
 static uint64_t     seed = 1;
 static uint32_t     refused_worker;     /* of entries with an odd owner */
 
@@ -29,12 +32,15 @@ static uint32_t     refused_worker;     /* of entries with an odd owner */
 static void
 fresh(uint32_t nclasses, uint32_t nnamed, double quantum)
 {
-    kvr_order_conf_t  conf = { nclasses, nnamed, ENTRIES, BLOCK, quantum,
+    kvr_order_conf_t  conf = { nclasses, nnamed, BLOCK, quantum,
                                { 1, 1, 1, 1, 1, 1, 1, 1 } };
 
     free(memory);
     memory = malloc(kvr_order_size(&conf));
-    kvr_order_format(&o, memory, &conf);
+    memset(entries, 0, sizeof(entries));
+    memset(states, 0, sizeof(states));
+    kvr_order_attach(&o, memory, entries, states, came, &conf);
+    kvr_order_format(&o, &conf);
     refused_worker = UINT32_MAX;
 }
 
@@ -61,6 +67,69 @@ cost(uint32_t prompt, uint32_t output)
 }
 
 
+/* The states are the caller's. */
+
+static uint32_t
+lines_up(uint32_t of, const kvr_order_cost_t *c, uint64_t owner)
+{
+    uint32_t  i;
+
+    for (i = 0; i < ENTRIES && states[i]; i++) {
+        /* void */
+    }
+
+    if (i == ENTRIES) {
+        return KVR_ORDER_NONE;
+    }
+
+    entries[i].cost = *c;
+    entries[i].owner = owner;
+    states[i] = KVR_ORDER_LISTED;
+    kvr_order_wait(&o, i, of);
+
+    return i;
+}
+
+
+static void
+grant(uint32_t entry, uint32_t worker)
+{
+    entries[entry].worker = worker;
+    entries[entry].charge = kvr_order_charge(&o, &entries[entry].cost, worker);
+    states[entry] = KVR_ORDER_CHARGED;
+    kvr_order_grant(&o, entry);
+}
+
+
+static void
+back(uint32_t entry)
+{
+    states[entry] = KVR_ORDER_LISTED;
+    kvr_order_back(&o, entry);
+}
+
+
+static void
+over(uint32_t entry, uint64_t tokens)
+{
+    states[entry] = 0;
+    kvr_order_end(&o, entries[entry].tenant, entries[entry].charge, tokens);
+}
+
+
+static void
+leave(uint32_t entry)
+{
+    if (states[entry] == KVR_ORDER_LISTED) {
+        states[entry] = 0;
+        kvr_order_leave(&o, entry);
+
+    } else {
+        over(entry, 0);
+    }
+}
+
+
 static uint32_t
 waits(uint32_t of, uint32_t prompt, uint32_t output)
 {
@@ -68,7 +137,7 @@ waits(uint32_t of, uint32_t prompt, uint32_t output)
 
     c = cost(prompt, output);
 
-    return kvr_order_wait(&o, of, &c, 0);
+    return lines_up(of, &c, 0);
 }
 
 
@@ -95,9 +164,8 @@ serve(uint32_t worker)
     }
 
     of = o.entries[entry].tenant;
-    kvr_order_grant(&o, entry, worker);
-    kvr_order_take(&o, entry);
-    kvr_order_end(&o, of, o.entries[entry].charge, o.entries[entry].charge);
+    grant(entry, worker);
+    over(entry, entries[entry].charge);
 
     return of;
 }
@@ -124,22 +192,22 @@ test_first_come(void)
            "of one tenant goes who came first");
     is_u64(o.zone->waiting, 3, "and to ask changes nothing");
 
-    kvr_order_grant(&o, entry[0], 2);
+    grant(entry[0], 2);
     is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[1], "then the second");
-    kvr_order_back(&o, entry[0]);
+    back(entry[0]);
     is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[0],
            "a grant that was not used goes to the head");
     ok(o.tenants[a].service == 0 && o.tenants[a].active == 0,
        "and costs nothing");
 
-    kvr_order_leave(&o, entry[1]);
-    kvr_order_leave(&o, entry[0]);
+    leave(entry[1]);
+    leave(entry[0]);
     is_u64(kvr_order_next(&o, 0, WORKERS, 0, fits, NULL), entry[2],
            "who has left is passed over");
 
-    kvr_order_grant(&o, entry[2], 2);
+    grant(entry[2], 2);
     is_u64(o.entries[entry[2]].charge, 1000, "the charge is what is uncached");
-    kvr_order_leave(&o, entry[2]);
+    leave(entry[2]);
     ok(o.tenants[a].service == 0 && o.tenants[a].active == 0
        && o.zone->waiting == 0,
        "who leaves with a grant gives its charge back");
@@ -227,11 +295,11 @@ test_look(void)
     b = tenant(0, 2);
 
     for (i = 0; i < KVR_ORDER_EACH; i++) {
-        (void) kvr_order_wait(&o, a, &c, 1);
+        (void) lines_up(a, &c, 1);
     }
 
-    (void) kvr_order_wait(&o, a, &c, 2);
-    entry = kvr_order_wait(&o, b, &c, 2);
+    (void) lines_up(a, &c, 2);
+    entry = lines_up(b, &c, 2);
 
     is_u64(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL), entry,
            "some of a tenant are looked at, then the next tenant");
@@ -241,10 +309,10 @@ test_look(void)
 
     b = tenant(0, KVR_ORDER_LOOK + 1);
     kvr_order_pass(&o, b, 100);
-    (void) kvr_order_wait(&o, b, &c, 2);
+    (void) lines_up(b, &c, 2);
 
     for (i = 1; i <= KVR_ORDER_LOOK; i++) {
-        (void) kvr_order_wait(&o, tenant(0, i), &c, 1);
+        (void) lines_up(tenant(0, i), &c, 1);
     }
 
     is_u64(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL), KVR_ORDER_NONE,
@@ -265,11 +333,11 @@ test_locality(void)
     a = tenant(0, 1);
     b = tenant(0, 2);
     c = cost(1000, 0);
-    cold = kvr_order_wait(&o, a, &c, 0);
+    cold = lines_up(a, &c, 0);
     c.nbest = 1;
     c.best[0].worker = 3;
     c.best[0].uncached = 100;
-    warm = kvr_order_wait(&o, b, &c, 0);
+    warm = lines_up(b, &c, 0);
 
     is_u64(kvr_order_next(&o, 3, WORKERS, 0, fits, NULL), warm,
            "within the quantum goes what the worker has");
@@ -298,7 +366,7 @@ test_passed(void)
     c.best[0].worker = 0;
 
     for (i = 0; i < 40; i++) {
-        (void) kvr_order_wait(&o, a, &c, 0);
+        (void) lines_up(a, &c, 0);
     }
 
     for (i = 0; kvr_order_next(&o, 0, WORKERS, 0, fits, NULL) != cold; i++) {
@@ -323,7 +391,7 @@ test_patience(void)
     c = cost(1000, 0);
     c.nbest = 1;
     c.best[0].worker = 3;
-    warm = kvr_order_wait(&o, a, &c, 0);
+    warm = lines_up(a, &c, 0);
 
     is_u64(kvr_order_next(&o, 0, 4, 0, fits, NULL), warm,
            "alone it goes to any worker");
@@ -562,8 +630,8 @@ test_fair(double quantum)
                     c.nbest = 1;
                     c.best[0].worker = (uint32_t) (fx_random(&seed) % WORKERS);
                     c.best[0].uncached = (uint32_t) (fx_random(&seed) % c.prompt);
-                    (void) kvr_order_wait(&o, t[i], &c, 0);
-                    (void) kvr_order_wait(&o, t[i], &c, 0);
+                    (void) lines_up(t[i], &c, 0);
+                    (void) lines_up(t[i], &c, 0);
                 }
             }
 
@@ -611,16 +679,16 @@ plain(uint32_t worker)
 
     best = KVR_ORDER_NONE;
 
-    for (i = 0; i < 20; i++) {
+    for (i = 0; i < 24; i++) {
         e = &o.entries[i];
 
-        for (j = 0, before = 0; j < 20; j++) {
-            before += o.entries[j].state == KVR_ORDER_WAITING
+        for (j = 0, before = 0; j < 24; j++) {
+            before += states[j] == KVR_ORDER_LISTED
                       && o.entries[j].tenant == e->tenant
                       && o.entries[j].number < e->number;
         }
 
-        if (e->state != KVR_ORDER_WAITING || before >= KVR_ORDER_EACH
+        if (states[i] != KVR_ORDER_LISTED || before >= KVR_ORDER_EACH
             || !fits(NULL, e, worker)
             || !kvr_order_may(&o, e->tenant))
         {
@@ -654,8 +722,7 @@ static void
 test_random(void)
 {
     bool               same, whole;
-    uint32_t           i, n, entry, want, worker, held[64];
-    kvr_order_entry_t  *e;
+    uint32_t           i, n, entry, want, worker, held[8];
 
     fresh(3, 2, 0);
     refused_worker = 1;
@@ -675,7 +742,7 @@ test_random(void)
                                   named < 2 ? named : KVR_ORDER_UNNAMED,
                                   1 + named);
             c = cost(1 + (uint32_t) (fx_random(&seed) % 1000), (uint32_t) (fx_random(&seed) % 100));
-            (void) kvr_order_wait(&o, of, &c, fx_random(&seed));
+            (void) lines_up(of, &c, fx_random(&seed));
         }
 
         worker = (uint32_t) (fx_random(&seed) % 2);
@@ -693,51 +760,49 @@ test_random(void)
         }
 
         if (entry != KVR_ORDER_NONE && fx_random(&seed) % 2) {
-            kvr_order_grant(&o, entry, worker);
+            grant(entry, worker);
 
             switch (fx_random(&seed) % 4) {
 
             case 0:
-                kvr_order_back(&o, entry);
+                back(entry);
                 break;
 
             case 1:
-                kvr_order_leave(&o, entry);
+                leave(entry);
                 break;
 
             default:
-                if (n < 64) {
-                    held[n++] = o.entries[entry].tenant;
-                    kvr_order_take(&o, entry);
+                if (n < 8) {
+                    held[n++] = entry;
+                    states[entry] = KVR_ORDER_CHARGED;
                 } else {
-                    kvr_order_leave(&o, entry);
+                    leave(entry);
                 }
             }
         }
 
         if (n && fx_random(&seed) % 4 == 0) {
-            kvr_order_end(&o, held[--n], 10, fx_random(&seed) % 50);
+            over(held[--n], fx_random(&seed) % 50);
         }
 
         if (fx_random(&seed) % 1000 == 0) {
-            kvr_order_rebuild(&o);
+            kvr_order_rebuild(&o, 1, ENTRIES);
         }
     }
 
     ok(same, "100,000 choices are those of a look at all");
 
     while (n) {
-        kvr_order_end(&o, held[--n], 0, 0);
+        over(held[--n], 0);
     }
 
     for (i = 0; i < ENTRIES; i++) {
-        e = &o.entries[i];
-
-        if (e->state == KVR_ORDER_WAITING) {
-            kvr_order_leave(&o, i);
+        if (states[i] == KVR_ORDER_LISTED) {
+            leave(i);
         }
 
-        whole &= o.entries[i].state == KVR_ORDER_FREE;
+        whole &= states[i] == 0;
     }
 
     for (i = 0; i < 3 * 3 + KVR_ORDER_TENANTS; i++) {
@@ -765,38 +830,37 @@ test_rebuild(void)
                       0);
 
         if (fx_random(&seed) % 3 == 0) {
-            kvr_order_grant(&o, entry, 0);
+            grant(entry, 0);
 
             if (fx_random(&seed) % 2) {
-                kvr_order_back(&o, entry);
+                back(entry);
             }
         }
     }
 
     for (i = 0, n = o.zone->waiting; i < n; i++) {
         first[i] = kvr_order_next(&o, 0, WORKERS, 0, fits, NULL);
-        kvr_order_leave(&o, first[i]);
+        leave(first[i]);
     }
 
     for (i = 0; i < n; i++) {
-        o.entries[first[i]].state = KVR_ORDER_WAITING;
+        states[first[i]] = KVR_ORDER_LISTED;
     }
 
     /* the state that a dead process may leave */
 
-    o.zone->free = 7;
     o.zone->waiting = 3;
     o.zone->classes[0].waiting = 1;
     memset(o.heaps, 0xff, 64);
 
-    kvr_order_rebuild(&o);
+    kvr_order_rebuild(&o, 1, ENTRIES);
     same = o.zone->waiting == n;
 
     for (i = 0; i < n; i++) {
         entry = kvr_order_next(&o, 0, WORKERS, 0, fits, NULL);
         same &= o.tenants[o.entries[entry].tenant].service
                 == o.tenants[o.entries[first[i]].tenant].service;
-        kvr_order_leave(&o, entry);
+        leave(entry);
     }
 
     ok(same && o.zone->waiting == 0,
