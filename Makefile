@@ -327,7 +327,8 @@ $(BUILD)/unit-asan/test_relay_replay: \
 
 # Threads that write and look up, with ThreadSanitizer: see kvr_words.h.
 
-threaded   := $(BUILD)/unit-tsan/test_flights \
+threaded   := $(BUILD)/unit-tsan/test_admit \
+              $(BUILD)/unit-tsan/test_flights \
               $(BUILD)/unit-tsan/test_threads \
               $(BUILD)/unit-tsan/test_turns_threads
 
