@@ -248,6 +248,9 @@ all workers are busy, requests are refused
             cost("a picture", '{"messages":[{"content":[{"type":"image",'
                  .. '"source":{"type":"base64","data":' .. image
                  .. "}}]}]}", "/v1/messages")
+            cost("text in a tool", '{"messages":[{"content":"a"}],"tools":'
+                 .. '[{"image_url":"' .. ("x"):rep(2000) .. '"}]}',
+                 "/v1/chat/completions")
 
             put("w1", $TEST_NGINX_RAND_PORT_1, ',"events":false')
             cost("an estimated text", '{"prompt":"' .. ("x"):rep(2048) .. '"}')
@@ -263,14 +266,15 @@ all workers are busy, requests are refused
 ids: 9
 a short text: 4
 a text: 249
-two texts: 249
-ids with a field that changes them: 506
+two texts: 250
+ids with a field that changes them: 507
 no JSON: 250
 a long body: 2000
 another form: 100
 none: 4
-an image: 4
-a picture: 8
+an image: 7
+a picture: 10
+text in a tool: 513
 an estimated text: 512
 and again: less
 with what is not known: 1043

@@ -332,16 +332,19 @@ kvr_prompt_media_key(const kvr_tape_t *t, uint32_t key)
 }
 
 
-/* A key at the top is no part's: what an engine makes of it is not known. */
+/* Only messages have media: the same keys in tools are text to an engine. */
 
 size_t
 kvr_prompt_bytes(const kvr_tape_t *t)
 {
+    bool                     messages;
     size_t                   n;
     uint32_t                 i, top;
+    kvr_json_text_t          name;
     const kvr_tape_entry_t  *e;
 
     n = 0;
+    messages = false;
     top = kvr_tape_first(t, KVR_TAPE_ROOT);
 
     for (i = KVR_TAPE_ROOT; i < t->n; i++) {
@@ -349,8 +352,14 @@ kvr_prompt_bytes(const kvr_tape_t *t)
 
         if (i == top) {
             top = e->next;
+            name = kvr_tape_text(t, i);
+            messages = e->kind == KVR_TAPE_KEY
+                       && (kvr_json_is(&name, "messages")
+                           || kvr_json_is(&name, "input"));
 
-        } else if (e->kind == KVR_TAPE_KEY && kvr_prompt_media_key(t, i)) {
+        } else if (messages && e->kind == KVR_TAPE_KEY
+                   && kvr_prompt_media_key(t, i))
+        {
             i = e->next - 1;
             continue;
         }
@@ -358,10 +367,14 @@ kvr_prompt_bytes(const kvr_tape_t *t)
         if (e->kind == KVR_TAPE_IDS) {
             n += (size_t) e->len * 4;
 
-        } else if (e->kind == KVR_TAPE_STRING || e->kind == KVR_TAPE_KEY
-                   || e->flags & KVR_TAPE_CUT)
+        } else if (e->flags & KVR_TAPE_CUT
+                   || (e->kind != KVR_TAPE_ARRAY
+                       && e->kind != KVR_TAPE_OBJECT))
         {
             n += e->end - e->at;
+
+        } else {
+            n += 2;
         }
     }
 

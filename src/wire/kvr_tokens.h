@@ -95,9 +95,9 @@ kvr_rc_t kvr_prompt_read(kvr_prompt_t *p, kvr_tape_t *t, kvr_form_t form,
 kvr_form_t kvr_prompt_form(const kvr_tape_t *t);
 
 /*
- * The weight of a body whose tokens are not known: the bytes of all strings
- * and keys, as they are written, and 4 for each token id, without the media in
- * parts of messages.
+ * The weight of a body whose tokens are not known: the bytes of all values and
+ * keys, as they are written, and 4 for each token id, without the media in
+ * "messages" or "input".
  */
 size_t kvr_prompt_bytes(const kvr_tape_t *t);
 

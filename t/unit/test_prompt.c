@@ -469,25 +469,28 @@ weighs(const char *body, uint32_t cap, size_t want, const char *what)
 static void
 test_bytes(void)
 {
-    weighs("{}", PROMPT_MAX, 0, "an empty body weighs nothing");
+    weighs("{}", PROMPT_MAX, 2, "an empty body weighs its brackets");
     weighs("\"abc\"", PROMPT_MAX, 5, "a text weighs its bytes");
-    weighs("{\"a\":\"bc\",\"n\":17}", PROMPT_MAX, 3 + 4 + 3,
-           "so do keys, and numbers nothing");
+    weighs("{\"a\":\"bc\",\"n\":17}", PROMPT_MAX, 2 + 3 + 4 + 3 + 2,
+           "so do keys and numbers");
     weighs("{\"a\":[[1,2],[3000000]],\"b\":[\"x\",{\"c\":\"y\"}]}",
-           PROMPT_MAX, 3 + 12 + 3 + 3 + 3 + 3,
+           PROMPT_MAX, 2 + (3 + 2 + 12) + (3 + 2 + 3 + 2 + 3 + 3),
            "ids weigh 4 each, whatever they are in");
     weighs("{\"image_url\":\"x\",\"source\":{\"type\":\"base64\"},"
-           "\"a\":[]}", PROMPT_MAX, 11 + 3 + 8 + 6 + 8 + 3,
+           "\"a\":[]}", PROMPT_MAX, 2 + (11 + 3) + (8 + 2 + 6 + 8) + (3 + 2),
            "at the top there are no media");
-    weighs("{\"m\":[{\"image_url\":{\"url\":\"xyz\"},\"text\":\"t\"},"
-           "{\"input\\u005faudio\":\"xyz\"}]}", PROMPT_MAX, 3 + 6 + 3,
-           "in parts they weigh nothing");
-    weighs("{\"m\":[{\"source\":{\"type\":\"base64\",\"data\":\"xyz\"}},"
-           "{\"source\":{\"type\":\"text\",\"data\":\"xyz\"}},"
-           "{\"source\":\"x\"}]}", PROMPT_MAX,
-           3 + (8 + 6 + 6 + 6 + 5) + (8 + 3), "nor does base64 in a source");
+    weighs("{\"tools\":[{\"image_url\":{\"a\":[0.5,\"xyz\"]}}]}", PROMPT_MAX,
+           2 + 7 + 2 + 2 + 11 + 2 + 3 + 2 + 3 + 5, "nor are they in tools");
+    weighs("{\"input\":[{\"image_url\":{\"url\":\"xyz\"},\"text\":\"t\"},"
+           "{\"input\\u005faudio\":\"xyz\"}]}", PROMPT_MAX,
+           2 + 7 + 2 + (2 + 6 + 3) + 2, "in messages they weigh nothing");
+    weighs("{\"messages\":[{\"source\":{\"type\":\"base64\","
+           "\"data\":\"xyz\"}},{\"source\":{\"type\":\"text\","
+           "\"data\":\"xyz\"}},{\"source\":\"x\"}]}", PROMPT_MAX,
+           2 + 10 + 2 + 2 + (2 + 8 + 2 + 6 + 6 + 6 + 5) + (2 + 8 + 3),
+           "nor does base64 in a source");
     weighs("{\"a\":\"b\",\"m\":[{\"x\":1},{\"x\":2}]}", 6,
-           3 + 3 + 3 + 17, "what the tape has no room for weighs all of it");
+           2 + 3 + 3 + 3 + 17, "what the tape has no room for weighs all of it");
 }
 
 
