@@ -416,11 +416,15 @@ load: none
 
 === TEST 7: a prefill whose answer is not streamed ends by events or the speed
 --- script
+            -- of the short one no block is looked for: its last token fills one
+
+            local short = hang(16, "")
             local first = hang(400, "")
 
-            client.wait(function() return counted() == 400 end)
+            client.wait(function() return counted() == 416 end)
             ngx.sleep(0.3)
             ngx.say("no speed: ", counted())
+            short:close()
             first:close()
             client.idle()
 
@@ -463,7 +467,7 @@ load: none
             streamed:close()
             client.idle()
 --- response_body
-no speed: 400
+no speed: 416
 load: none
 stored: w1/0 active_requests=1 w1/0 decode_blocks=25
 load: none

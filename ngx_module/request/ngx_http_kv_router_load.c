@@ -343,8 +343,8 @@ ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * Has the worker stored all whole blocks of the prompt?  Several ranks of a
- * worker are looked up as one.
+ * Has the worker stored all whole blocks of the prompt but one that its last
+ * token fills?  Several ranks of a worker are looked up as one.
  */
 
 static ngx_uint_t
@@ -368,7 +368,7 @@ ngx_http_kv_router_prefill_stored(ngx_http_kv_router_ctx_t *ctx)
     n = kvr_contract_blocks(kvr_params_contract(&ctx->zone->conf.params),
                             ctx->found.match.prompt_tokens - 1);
 
-    return worker < ctx->zone->run.sh->nworkers
+    return n && worker < ctx->zone->run.sh->nworkers
            && kvr_load32(&kvr_router_worker(k, worker)->generation)
               == c->generation
            && kvr_router_depth(k, worker, ctx->keys.ids.hash, n) >= n;
