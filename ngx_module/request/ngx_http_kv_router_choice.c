@@ -223,6 +223,8 @@ ngx_http_kv_router_admit(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
     uint32_t  chosen;
 
+    ngx_http_kv_router_weigh(ctx);
+
     for ( ;; ) {
 
         ngx_http_kv_router_bound_begin(ctx);

@@ -202,32 +202,47 @@ ngx_http_kv_router_other_blocks(ngx_http_kv_router_ctx_t *ctx)
 }
 
 
+/* Of several texts only the first one has ids. */
+
+static ngx_uint_t
+ngx_http_kv_router_known(ngx_http_kv_router_ctx_t *ctx)
+{
+    return ctx->found.match.prompt_tokens
+           && (ctx->prompt.prompts <= 1 || ctx->prompt.others);
+}
+
+
+void
+ngx_http_kv_router_weigh(ngx_http_kv_router_ctx_t *ctx)
+{
+    if ((!ngx_http_kv_router_known(ctx) || ctx->keys.of_text)
+        && ctx->prompt.form != KVR_FORM_NO_LOAD && ctx->prompt.bytes == 0)
+    {
+        ctx->prompt.bytes = ngx_http_kv_router_body_bytes(ctx);
+    }
+}
+
+
 /*
  * The tokens that are to be prefilled at c.  Where ids are not known it is the
  * bytes of the text by 4, nothing cached, and one block at least.  So it is
- * for several texts, of which only the first has ids, and for a text of which
- * the estimate knows less than half: fields that it does not read may be text.
+ * for a text of which the estimate knows less than half: fields that it does
+ * not read may be text.
  */
 
 static uint32_t
 ngx_http_kv_router_tokens(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_candidate_t *c)
 {
-    uint32_t    tokens, cached;
-    ngx_uint_t  known;
+    uint32_t  tokens, cached;
 
-    tokens = ctx->found.match.prompt_tokens;
-    known = tokens && (ctx->prompt.prompts <= 1 || ctx->prompt.others);
-
-    if ((!known || ctx->keys.of_text) && ctx->prompt.bytes == 0) {
-        ctx->prompt.bytes = ngx_http_kv_router_body_bytes(ctx);
-    }
-
-    if (known && (!ctx->keys.of_text
-                  || ctx->prompt.bytes / 2 <= ctx->keys.text_bytes))
+    if (ngx_http_kv_router_known(ctx)
+        && (!ctx->keys.of_text
+            || ctx->prompt.bytes / 2 <= ctx->keys.text_bytes))
     {
         /* the blocks in flight are prefilled for another request already */
 
+        tokens = ctx->found.match.prompt_tokens;
         cached = ngx_max(c->device, (uint32_t) c->in_flight)
                  * ctx->found.match.block_size;
 

@@ -154,6 +154,9 @@ void ngx_http_kv_router_go(ngx_http_kv_router_ctx_t *ctx, uint32_t i);
 /* choice: gives back all that was reserved */
 void ngx_http_kv_router_choice_drop(ngx_http_kv_router_ctx_t *ctx);
 
+/* load: weighs a text that costs its bytes; to be done before bound_begin() */
+void ngx_http_kv_router_weigh(ngx_http_kv_router_ctx_t *ctx);
+
 /* load: makes s, an empty reservation, the request's at candidate i */
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
