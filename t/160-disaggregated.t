@@ -575,13 +575,14 @@ not prefilled: p1 0, p2 1, d1 0, d2 0 samples
         })
     }
 --- script
+            -- bodies of 64k and more are read in several turns
             dict:set("sleep", 1)
 
             local threads = {}
 
             for i = 1, 3 do
                 threads[i] = ngx.thread.spawn(route, "a pair", '{"prompt":'
-                                 .. client.tokens(100 * i, 100 * i + 11)
+                                 .. client.tokens(100000 * i, 100000 * i + 11999)
                                  .. "}")
             end
 
@@ -599,7 +600,7 @@ not prefilled: p1 0, p2 1, d1 0, d2 0 samples
             client.idle()
 --- response_body
 true
-p1/0 active_requests=1 p1/0 active_prefills=1 p1/0 prefill_tokens=12 p1/0 decode_blocks=3 d1/0 active_requests=1 d1/0 decode_blocks=3
+p1/0 active_requests=1 p1/0 active_prefills=1 p1/0 prefill_tokens=12000 p1/0 decode_blocks=3000 d1/0 active_requests=1 d1/0 decode_blocks=3000
 short: 200 d1 d1<: short
 a pair: 200 d1 d1<p1: pair
 a pair: 200 d1 d1<p1: pair

@@ -522,18 +522,19 @@ local function choose(self, r, zone, req, found, given, why, started)
 end
 
 
--- The request has its worker: the plan is done.
+-- The request has its worker: the plan is done, at once, or another request would
+-- take the room that the policy has seen for it.
 local function settle(self, r, zone, req, found, plan, form, long)
-    if long then
-        turn(r, zone)
-    end
-
     if form and not self.tokenizer and found.why ~= 0 then
         untokenized(self, form, found)
     end
 
     if plan ~= true then
         prepare(self, plan, r, zone, req, found)
+    end
+
+    if long then
+        turn(r, zone)
     end
 end
 
