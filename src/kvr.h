@@ -70,6 +70,9 @@ typedef enum {
 #define kvr_min(a, b)   ((a) < (b) ? (a) : (b))
 #define kvr_max(a, b)   ((a) > (b) ? (a) : (b))
 
+/* The number of elements of an array, not of a pointer. */
+#define kvr_nelts(a)    (sizeof(a) / sizeof((a)[0]))
+
 /* A size or an offset in the zone, rounded up to whole cache lines. */
 #define kvr_lines(n)    (((uint64_t) (n) + 63) & ~UINT64_C(63))
 

@@ -389,7 +389,7 @@ w2: 30 samples, speed 0
             try("v1", "/v1/responses", body)
             try("s1", "/v1/responses", body)
 
-            -- what is encoded is not read: its first byte ends the prefill
+            -- an encoded answer is not read: its first byte ends the prefill
 
             for _, path in ipairs { "", "?as=gzip" } do
                 try("s1", "/v1/completions" .. path,

@@ -233,7 +233,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_load_fields[] = {
            "Requests sent and not ended."),
     json(row.prefills, "active_prefills"),
     metric(row.prefill_tokens, "prefill_tokens", "prefill_tokens",
-           "Uncached prompt tokens of the requests that are prefilled."),
+           "Uncached prompt tokens of the requests that are being "
+           "prefilled."),
     metric(row.decode_blocks, "decode_blocks", "decode_blocks",
            "KV blocks of the requests."),
     json(peers, "peers_requests"),

@@ -339,7 +339,7 @@ kvr_model_coded(kvr_model_t *m, const kvr_model_json_t *j)
         return;
     }
 
-    for (i = 0; i < sizeof(kvr_model_types) / sizeof(kvr_model_types[0]); i++)
+    for (i = 0; i < kvr_nelts(kvr_model_types); i++)
     {
         if (strcmp(type, kvr_model_types[i].type) == 0) {
             (void) kvr_model_why(m->refused, "engines encode models of the "

@@ -173,7 +173,7 @@ kvr_gate_group(kvr_gate_t *g, bool *folds)
         return true;
     }
 
-    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (i = 0; i < kvr_nelts(known); i++) {
         len = strlen(known[i]);
 
         if ((size_t) (g->end - g->p) >= len

@@ -22,8 +22,6 @@
 #define KVR_UNICODE_KNOWN    17         /* newest version that the lists of
                                            newer characters are made for */
 
-#define KVR_UNICODE_COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
 /* flags of a character: bits 0 to 3, by form: no text can be cut before it */
 #define KVR_UNICODE_REPAIR   0x10       /* for KVR_UNICODE_16 */
 #define KVR_UNICODE_ALWAYS   0x20       /* for KVR_UNICODE_14, too */
@@ -90,7 +88,7 @@ static uint32_t kvr_unicode_small(uint32_t c);
 
 
 static uint8_t   *kvr_unicode_flags;
-static uint32_t   kvr_unicode_instead[KVR_UNICODE_COUNT(kvr_unicode_repairs)];
+static uint32_t   kvr_unicode_instead[kvr_nelts(kvr_unicode_repairs)];
 
 
 static inline uint8_t
@@ -178,7 +176,7 @@ kvr_unicode_init(void)
         return false;
     }
 
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_newer); i++) {
+    for (i = 0; i < kvr_nelts(kvr_unicode_newer); i++) {
         memset(flags + kvr_unicode_newer[i].first, KVR_UNICODE_NEWER,
                kvr_unicode_newer[i].last - kvr_unicode_newer[i].first + 1);
     }
@@ -199,7 +197,7 @@ kvr_unicode_init(void)
 
     /* a newer PCRE2 may know a character: its stand-in is as good */
 
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_repairs); i++) {
+    for (i = 0; i < kvr_nelts(kvr_unicode_repairs); i++) {
 
         if (!kvr_unicode_stand_in(kvr_unicode_repairs[i].first,
                                   kvr_unicode_repairs[i].category,
@@ -301,7 +299,7 @@ kvr_unicode_repaired(kvr_unicode_age_t age, uint32_t c)
     }
 
     low = 0;
-    high = KVR_UNICODE_COUNT(kvr_unicode_repairs);
+    high = kvr_nelts(kvr_unicode_repairs);
 
     while (low + 1 < high) {
         i = (low + high) / 2;
@@ -372,7 +370,7 @@ kvr_unicode_respects(kvr_unicode_age_t age, uint32_t a, uint32_t b)
     bool      in;
     uint32_t  i, first, last;
 
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_repairs); i++) {
+    for (i = 0; i < kvr_nelts(kvr_unicode_repairs); i++) {
 
         first = kvr_unicode_repairs[i].first;
         last = kvr_unicode_repairs[i].last;
@@ -582,7 +580,7 @@ kvr_unicode_small(uint32_t c)
 {
     uint32_t  i;
 
-    for (i = 0; i < KVR_UNICODE_COUNT(kvr_unicode_lowers); i++) {
+    for (i = 0; i < kvr_nelts(kvr_unicode_lowers); i++) {
         if (c >= kvr_unicode_lowers[i].first
             && c <= kvr_unicode_lowers[i].last)
         {

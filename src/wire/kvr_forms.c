@@ -147,9 +147,6 @@ const kvr_form_row_t  kvr_form_rows[KVR_FORMS] = { KVR_FORM_ROWS(form) };
 #undef form
 
 
-#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
-
-
 /* A set without the kind "unknown": the kinds that stand for it instead. */
 
 static uint32_t
@@ -213,7 +210,7 @@ kvr_form_field(const kvr_form_field_t *f, size_t n, kvr_form_t form,
 const kvr_field_t *
 kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i)
 {
-    return kvr_form_field(kvr_form_ids_fields, kvr_count(kvr_form_ids_fields),
+    return kvr_form_field(kvr_form_ids_fields, kvr_nelts(kvr_form_ids_fields),
                           form, engines, i);
 }
 
@@ -221,7 +218,7 @@ kvr_form_ids(kvr_form_t form, uint32_t engines, uint32_t i)
 const kvr_field_t *
 kvr_form_sequences(kvr_form_t form, uint32_t engines, uint32_t i)
 {
-    return kvr_form_field(kvr_form_numbers, kvr_count(kvr_form_numbers), form,
+    return kvr_form_field(kvr_form_numbers, kvr_nelts(kvr_form_numbers), form,
                           engines, i);
 }
 
@@ -233,7 +230,7 @@ kvr_form_rule(kvr_form_t form, uint32_t engines, uint32_t *i)
 
     engines = kvr_form_engines(engines);
 
-    while (*i < kvr_count(kvr_form_rules)) {
+    while (*i < kvr_nelts(kvr_form_rules)) {
         rule = &kvr_form_rules[(*i)++];
 
         if (rule->forms & kvr_form_bit(form) && rule->engines & engines) {
@@ -336,7 +333,7 @@ kvr_rung_name(uint32_t i)
 
 #undef rung
 
-    if (i < kvr_count(names)) {
+    if (i < kvr_nelts(names)) {
         return names[i];
     }
 

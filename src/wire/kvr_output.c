@@ -6,9 +6,6 @@
 #include "kvr_output.h"
 
 
-#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
-
-
 /* Events without output.  Engines have one blank behind the colon. */
 
 static const char *const  kvr_output_silent[] = {
@@ -39,7 +36,7 @@ kvr_output_line(kvr_output_t *o)
         return;
     }
 
-    for (i = 0; i < kvr_count(kvr_output_silent); i++) {
+    for (i = 0; i < kvr_nelts(kvr_output_silent); i++) {
 
         if (o->len == strlen(kvr_output_silent[i])
             && memcmp(o->line, kvr_output_silent[i], o->len) == 0)

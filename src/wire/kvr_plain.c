@@ -6,8 +6,6 @@
 #include "kvr_plain.h"
 
 
-#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
-
 #define KVR_PLAIN_MESSAGE    '\x1e'      /* RS: before a message */
 #define KVR_PLAIN_FIELD      '\x1f'      /* US: before a field of a message */
 
@@ -185,7 +183,7 @@ kvr_plain_text(const kvr_tape_t *t, kvr_form_t form, char *out, size_t size)
         return p.n;
     }
 
-    for (k = 0; k < kvr_count(kvr_plain_before); k++) {
+    for (k = 0; k < kvr_nelts(kvr_plain_before); k++) {
 
         at = kvr_tape_get(t, KVR_TAPE_ROOT, kvr_plain_before[k]);
 

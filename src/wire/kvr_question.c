@@ -35,9 +35,6 @@ static const char *const  kvr_question_not_sglang[] = {
 };
 
 
-#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
-
-
 const char *
 kvr_question_path(kvr_ask_t ask, kvr_form_t form)
 {
@@ -247,7 +244,7 @@ kvr_question_kwargs(kvr_writer_t *w)
     w->first = true;
 
     if (kvr_tape_given(t, kwargs)) {
-        kvr_write_members(w, kwargs, over, kvr_count(over));
+        kvr_write_members(w, kwargs, over, kvr_nelts(over));
     }
 
     if (over[0] != NULL) {
@@ -326,7 +323,7 @@ kvr_question_vllm(kvr_writer_t *w, const char **field)
         return KVR_DECLINED;
     }
 
-    for (k = 0; k < kvr_count(kvr_question_chat); k++) {
+    for (k = 0; k < kvr_nelts(kvr_question_chat); k++) {
         kvr_write_field(w, kvr_question_chat[k]);
     }
 
@@ -382,7 +379,7 @@ kvr_question(const kvr_tape_t *t, kvr_form_t form, kvr_engine_kind_t engine,
 
     } else if (asked == KVR_TOKENIZE_SGLANG) {
         kvr_write_members(&w, KVR_TAPE_ROOT, kvr_question_not_sglang,
-                          kvr_count(kvr_question_not_sglang));
+                          kvr_nelts(kvr_question_not_sglang));
         rc = KVR_OK;
 
     } else {

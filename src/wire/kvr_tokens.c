@@ -6,9 +6,6 @@
 #include "kvr_tokens.h"
 
 
-#define kvr_count(array)  (sizeof(array) / sizeof(array[0]))
-
-
 /* Types of the parts of a message that are text, and keys that are not. */
 
 static const char *const  kvr_prompt_text_types[] = {
@@ -169,7 +166,7 @@ kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
         return false;
     }
 
-    for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
+    for (k = 0; k < kvr_nelts(kvr_prompt_media_keys); k++) {
         if (kvr_tape_get(t, part, kvr_prompt_media_keys[k])) {
             return true;
         }
@@ -177,7 +174,7 @@ kvr_prompt_is_media(const kvr_tape_t *t, uint32_t part)
 
     type = kvr_tape_get(t, part, "type");
 
-    for (k = 0; type && k < kvr_count(kvr_prompt_text_types); k++) {
+    for (k = 0; type && k < kvr_nelts(kvr_prompt_text_types); k++) {
         if (kvr_tape_is(t, type, kvr_prompt_text_types[k])) {
             return false;
         }
@@ -321,7 +318,7 @@ kvr_prompt_media_key(const kvr_tape_t *t, uint32_t key)
         return false;
     }
 
-    for (k = 0; k < kvr_count(kvr_prompt_media_keys); k++) {
+    for (k = 0; k < kvr_nelts(kvr_prompt_media_keys); k++) {
         if (kvr_json_is(&name, kvr_prompt_media_keys[k])) {
             return true;
         }
@@ -663,7 +660,7 @@ kvr_prompt_form(const kvr_tape_t *t)
         { "text", KVR_FORM_SGLANG_GENERATE }
     };
 
-    for (k = 0; k < kvr_count(fields); k++) {
+    for (k = 0; k < kvr_nelts(fields); k++) {
         if (kvr_tape_given(t, kvr_prompt_top(t, fields[k].name))) {
             return fields[k].form;
         }

@@ -374,7 +374,7 @@ kvr_zone_differs(const kvr_params_t *is, const kvr_params_t *wanted,
         { "frequency", "ms", is->frequency_ms, wanted->frequency_ms }
     };
 
-    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    for (i = 0; i < kvr_nelts(numbers); i++) {
         if (numbers[i].wanted != numbers[i].is) {
             snprintf(why, KVR_WHY_LEN, "it was made with %s=%u%s, not %u%s",
                      numbers[i].name, numbers[i].is, numbers[i].unit,

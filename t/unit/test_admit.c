@@ -337,7 +337,7 @@ test_states(void)
 
     ok(good, "each state and event have the state that the header says");
 
-    /* what moves without the lock changes nothing that is counted */
+    /* a move without the lock changes nothing that is counted */
 
     static const uint16_t  own[] = { KVR_ADMIT_CLAIM, KVR_ADMIT_COME,
                                     KVR_ADMIT_TAKE, KVR_ADMIT_KEEP,

@@ -10,7 +10,7 @@
 --     queue            1 for the shortest queue of all workers, 0 for the
 --                      longest, in between as its length; the engine's waiting
 --                      requests, or, when it does not report them, requests
---                      that are prefilled
+--                      that are being prefilled
 --     kv_usage         1 - the share of the engine's KV blocks in use; when it
 --                      does not report that, as queue, by decode_blocks
 --     active_requests  as queue, by active requests for the worker's weight
