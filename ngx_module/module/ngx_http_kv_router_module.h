@@ -12,6 +12,7 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include <admission/kvr_admit.h>
 #include <zone/kvr_router.h>
 #include <follow/kvr_ingest.h>
 #include <traffic/kvr_decisions.h>
@@ -37,6 +38,7 @@ typedef struct ngx_http_kv_router_estimator_s  ngx_http_kv_router_estimator_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
 typedef struct ngx_http_kv_router_sync_s  ngx_http_kv_router_sync_t;
+typedef struct ngx_http_kv_router_queue_s  ngx_http_kv_router_queue_t;
 
 
 /* the default of max_workers: so many for each MB of the zone, at most 1024 */
@@ -145,6 +147,15 @@ typedef struct {
     ngx_uint_t                      max_active;/* requests; 0: no bound */
     uint32_t                        max_prefill_tokens; /* of a worker without
                                                   one of its own */
+    struct {
+        ngx_uint_t                  size;      /* requests that may wait; 0:
+                                                  none does */
+        ngx_uint_t                  observe;   /* 1: none waits, and counters
+                                                  say which would have */
+        ngx_uint_t                  quantum;   /* tokens, see kvr_order.h */
+        uint64_t                    version;   /* of the configuration */
+    } queue;
+
     ngx_uint_t                      refuses_models; /* 1: a request for a model
                                                   that no worker serves has the
                                                   answer 404, unless kv.new()
@@ -197,6 +208,8 @@ typedef struct {
                                                   first request */
     ngx_queue_t                     flights;   /* of open requests */
     kvr_echoes_t                   *echoes;    /* NULL, as inflight */
+    ngx_http_kv_router_queue_t     *queue;     /* NULL: nobody may wait, or no
+                                                  request has come yet */
 
     ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
                                                   there is */
@@ -303,6 +316,41 @@ typedef struct {
                                                       lie behind it */
 } ngx_http_kv_router_rings_t;
 
+/*
+ * What came of the requests of a class, by its place in the rules of the
+ * queue; the names of KVR_RULES_CLASSES of them.  Zeroed by whichever process
+ * puts another name there.
+ */
+
+#define NGX_HTTP_KV_ROUTER_REFUSAL_LIST(X)                                    \
+    X(FULL, "full")                                                           \
+    X(LIMIT, "tenant_limit")                                                  \
+    X(LATE, "too_late")                                                       \
+    X(TIMEOUT, "timeout")                                                     \
+    X(LEFT, "left")                                                           \
+    X(GONE, "no_worker")
+
+#define NGX_HTTP_KV_ROUTER_REFUSAL_ID(id, name)                               \
+    NGX_HTTP_KV_ROUTER_REFUSED_##id,
+#define NGX_HTTP_KV_ROUTER_REFUSAL_NAME(id, name)  name,
+
+enum {
+    NGX_HTTP_KV_ROUTER_REFUSAL_LIST(NGX_HTTP_KV_ROUTER_REFUSAL_ID)
+    NGX_HTTP_KV_ROUTER_REFUSALS
+};
+
+#define NGX_HTTP_KV_ROUTER_CLASS_NAME  32          /* bytes, with NUL */
+
+typedef struct {
+    u_char                          name[NGX_HTTP_KV_ROUTER_CLASS_NAME];
+    ngx_atomic_t                    refused[NGX_HTTP_KV_ROUTER_REFUSALS];
+    ngx_atomic_t                    would_wait;    /* by queue_mode=observe */
+    ngx_atomic_t                    requests;      /* that have ended, */
+    ngx_atomic_t                    tokens;        /* and what they cost */
+    kvr_histogram_t                 wait;          /* of those that waited */
+} ngx_http_kv_router_class_t;
+
+
 typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    counters[NGX_HTTP_KV_ROUTER_COUNTERS];
     ngx_atomic_t                    by_reason[NGX_HTTP_KV_ROUTER_REASONS];
@@ -338,6 +386,9 @@ typedef struct ngx_http_kv_router_shctx_s {
     ngx_atomic_t                    rungs_said;    /* the notice of "auto" */
     kvr_name_t                     *names;         /* of each worker */
     ngx_atomic_t                    names_changed; /* addresses */
+    void                           *queue;         /* of kvr_admit.h; NULL:
+                                                      nobody may wait */
+    ngx_http_kv_router_class_t      classes[KVR_RULES_CLASSES];
     uint32_t                        nworkers;
     uint32_t                        nholders;
 
