@@ -45,7 +45,10 @@ local context_of = policy.context
 local decide = policy.decide
 local error = error
 local ffi_string = require("ffi").string
+local floor = math.floor
+local format = string.format
 local get_last_failure = balancer.get_last_failure
+local max = math.max
 local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
@@ -87,9 +90,14 @@ local SETTINGS = {
     pin = { type = "boolean", default = false },
     explain = { gone = "POST /route of the HTTP API has all candidates, and the "
                        .. "variables have the decision" },
-    queue = { type = "number", default = 0, max = 100000, integer = true },
-    queue_timeout = { type = "number", default = 5, min = 0.01, max = 3600 },
-    overload_status = { type = "number", default = 503, min = 400, max = 599,
+    class = {},
+    tenant = {},
+    classes = { type = "table" },
+    tenants = { type = "table" },
+    queue = { gone = 'the queue is the zone\'s: write "queue=NUMBER" in '
+                     .. "kv_router_zone" },
+    queue_timeout = { gone = 'write "wait" in "classes"' },
+    overload_status = { type = "number", default = 429, min = 400, max = 599,
                         integer = true },
 }
 
@@ -107,9 +115,12 @@ local NOTHING = {}
 -- Names of models that no worker serves: those that are logged.
 local UNSERVED_MAX = 32
 
+-- Why a request is refused that finds no room, by the code of the answer.
 local REFUSALS = {
-    full = "no more may wait",
-    timeout = "they waited in vain",
+    queue_full = "too many requests wait",
+    tenant_limit = "the tenant has its maximum number of requests",
+    too_late = "the request could not be served in time",
+    overload = "all workers are busy",
 }
 
 -- Why nobody is asked for token ids, and what to do.
@@ -124,15 +135,16 @@ local BY_LOAD = { least_loaded = true, p2c = true, random = true,
                   round_robin = true }
 
 local NO_PEER = -3               -- NGX_BUSY: nginx answers 502
-local RETRY_AFTER = 1            -- seconds
+local RETRY_AFTER = 1            -- seconds, at least,
+local RETRY_AFTER_MAX = 60       -- and at most
 local NO_WORKER = '{"error":{"message":"no worker is available",'
                   .. '"type":"service_unavailable","param":null,'
                   .. '"code":"no_worker"}}\n'
 local UNKNOWN_MODEL = '{"error":{"message":"the model does not exist",'
                       .. '"type":"invalid_request_error","param":"model",'
                       .. '"code":"model_not_found"}}\n'
-local OVERLOAD = '{"error":{"message":"all workers are busy",'
-                 .. '"type":"overloaded","param":null,"code":"overload"}}\n'
+local OVERLOAD = '{"error":{"message":"%s","type":"overloaded","param":null,'
+                 .. '"code":"%s"}}\n'
 
 
 -- Random numbers of this process: made by its first request, after the fork.
@@ -193,11 +205,16 @@ end
 --                        and 2 us for each byte of the body)
 --     tokenizer_cache    bytes of token ids kept per nginx process (32 MiB)
 --     max_tries          further candidates tried when one fails, 0 to 100 (2)
---     queue              requests that may wait in each nginx process when all
---                        workers are full; 0: none does (0)
---     queue_timeout      seconds that one may wait (5)
+--     class, tenant      of a request, "$variable" of nginx or function(request)
+--                        that returns a string: who goes first when requests wait
+--                        (none)
+--     classes            by name, 1 to 8: weight (1), wait (5 seconds), most (1:
+--                        the part of all places that they may have); a request
+--                        of none of them is of the class "default", or else of
+--                        that with the least weight (one, "default")
+--     tenants            by name, up to 64: weight (1), max_active (0: no bound)
 --     overload_status    the answer to one that can't wait, or waited in vain
---                        (503)
+--                        (429)
 --     unknown_model      a request for a model that no worker serves: "any": goes
 --                        to any worker; "404": has this answer (what the zone
 --                        has, see kv_router_zone)
@@ -234,6 +251,13 @@ function _M.new(zone_name, opts)
         end
     end
 
+    local gate
+
+    gate, err = admission.new(zone_name, conf)
+    if not gate then
+        not_made(zone_name, err)
+    end
+
     local unknown = conf.unknown_model
 
     times.policy(zone_name, chosen.name, conf.policy_conf)
@@ -243,7 +267,7 @@ function _M.new(zone_name, opts)
                           tokenizer = asker, max_tries = conf.max_tries,
                           overload_status = conf.overload_status,
                           unserved = {}, nunserved = 0,
-                          gate = admission.new(conf), pin = conf.pin,
+                          gate = gate, pin = conf.pin,
                           requests = 0, texts = 0 }, mt)
 end
 
@@ -282,10 +306,13 @@ local function zone_of(self)
 end
 
 
--- once: another try would end as this one.
-local function refuse(status, body, once)
+-- after: seconds, as far as is known, until another try may end otherwise; nil:
+-- none will.
+local function refuse(status, body, after)
     ngx.status = status
-    ngx.header["Retry-After"] = not once and RETRY_AFTER or nil
+    ngx.header["Retry-After"] = after and floor(
+        min(max(after, RETRY_AFTER), RETRY_AFTER_MAX)
+        * (0.9 + 0.2 * random()) + 0.5)
     ngx.header["Content-Type"] = "application/json"
     print(body)
 
@@ -296,17 +323,29 @@ end
 local function not_found(zone)
     lib.refused(zone, WHY.UNKNOWN_MODEL)
 
-    return refuse(404, UNKNOWN_MODEL, true)
+    return refuse(404, UNKNOWN_MODEL)
 end
 
 
-local function overloaded(self, zone, why)
+local function no_worker(zone)
+    lib.refused(zone, WHY.NO_WORKER)
+
+    return refuse(503, NO_WORKER, 0)
+end
+
+
+-- why: the code of the answer.
+local function overloaded(self, zone, why, after)
+    if why == "no_worker" then
+        return no_worker(zone)
+    end
+
     lib.refused(zone, WHY.OVERLOAD)
     limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
-            .. '": all workers are busy, requests are refused: '
-            .. REFUSALS[why])
+            .. '": requests are refused: ' .. REFUSALS[why])
 
-    return refuse(self.overload_status, OVERLOAD)
+    return refuse(why == "overload" and self.overload_status or 429,
+                  format(OVERLOAD, REFUSALS[why], why), after)
 end
 
 
@@ -590,11 +629,12 @@ end
 --     keys    tokenize, hash       found
 --     choice  ask and reserve      go; full: wait; fails: again
 --     again   drop the hashes      found; the second time: 503
---     wait    for a turn to look   found; overload_status
+--     wait    for a place          found; overload_status, 429
 --     go      rank, plan           the end; the try is balance()
 --
--- CONTRIBUTING.md walks through them with one request.  503 is for no worker at all; a
--- request that waits already waits on then, and when something fails.
+-- CONTRIBUTING.md walks through them with one request.  503 is for no worker at all;
+-- with a queue, a request waits for one.  Who may wait is tokenized before, by
+-- workers that are full, too.
 function router:access(given)
     local r = get_request()
     local zone = zone_of(self)
@@ -616,7 +656,7 @@ function router:access(given)
                             given.cache_salt)
     local form, unserved = read_prompt(self, r, zone, req, given)
     local text = form ~= nil and self.tokenizer ~= nil
-    local place, spent, by_load, why
+    local spent, by_load, why
 
     if unserved then
         tell_unserved(self, unserved)
@@ -626,8 +666,17 @@ function router:access(given)
         end
     end
 
+    local place = gate:begin(r, zone, req)
+
+    local function no_workers()
+        local _, _, none = candidates(r, zone, by_load, true)
+
+        return none
+    end
+
     while true do
-        local found, told, none, full = candidates(r, zone, by_load)
+        local found, told, none, full = candidates(r, zone, by_load,
+                                                   text and place)
         local plan, err
 
         if found and not text then
@@ -636,46 +685,44 @@ function router:access(given)
         end
 
         if plan then
-            if place then
-                gate:leave(place)
-                times.waited(r, zone)
-            end
+            times.waited(r, zone)
 
             return settle(self, r, zone, req, found, plan, form, long)
 
         elseif found and text then
             local before = now_us()
 
-            gate:leave(place)
             why = make_keys(self, r, zone, req, given, form, found, long)
             text = false
             before = now_us() - before
             started = started + before
             times.tokenized(zone, before)
 
-        elseif full or place and place.waits then
+        elseif (full or none) and place then
             spent = spent or now_us() - started
             times.waits(r, zone)
-            place, err = gate:wait(place, req)
 
-            if not place then
+            local goes, code, after = gate:wait(r, zone, place, no_workers)
+
+            if not goes then
                 times.waited(r, zone)
 
-                return overloaded(self, zone, err)
+                return overloaded(self, zone, code, after)
             end
 
             started = now_us() - spent
 
-        elseif none then
-            lib.refused(zone, WHY.NO_WORKER)
+        elseif full then
+            return overloaded(self, zone, "overload", 0)
 
-            return refuse(503, NO_WORKER)
+        elseif none then
+            return no_worker(zone)
 
         else
             log_failure(self, found, err or told, by_load)
 
             if by_load then
-                return refuse(503, NO_WORKER)
+                return refuse(503, NO_WORKER, 0)
             end
 
             by_load = true
@@ -766,8 +813,6 @@ end
 -- In the log phase: tells the policy's done() what came of the request.
 function router:log()
     local chosen = self.policy
-
-    self.gate:ended()
 
     if not chosen.done then
         return

@@ -91,7 +91,7 @@ ngx_http_kv_router_rings_plan(ngx_http_kv_router_zone_t *zone,
 
 size_t
 ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
-    size_t zone_size)
+    size_t zone_size, const kvr_params_t *params)
 {
     size_t      size;
     ngx_uint_t  n;

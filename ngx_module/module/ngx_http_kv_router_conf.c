@@ -9,6 +9,7 @@
 #include "ngx_http_kv_router_module.h"
 #include "ngx_http_kv_router_param.h"
 
+#include <core/kvr_clock.h>
 #include <wire/kvr_address.h>
 
 
@@ -19,6 +20,8 @@
 #define NGX_HTTP_KV_ROUTER_SILENT_MAX     86400000
 #define NGX_HTTP_KV_ROUTER_HEADERS_MAX    4096  /* bytes of all lines */
 #define NGX_HTTP_KV_ROUTER_ENGINE_TLS     1     /* a parameter of TLS */
+#define NGX_HTTP_KV_ROUTER_QUEUE_MAX      100000
+#define NGX_HTTP_KV_ROUTER_QUANTUM        16384  /* tokens */
 
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
@@ -45,6 +48,13 @@ static const char *const  ngx_http_kv_router_indexes[] = {
 
 static const char *const  ngx_http_kv_router_unknown_models[] = {
     "any", "404", NULL
+};
+
+
+/* the values of queue.observe */
+
+static const char *const  ngx_http_kv_router_queue_modes[] = {
+    "on", "observe", NULL
 };
 
 
@@ -82,6 +92,15 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
 
     { ngx_string("max_prefill_tokens"), NGX_HTTP_KV_ROUTER_AUTO,
       at(max_prefill_tokens), 0, KVR_TOKENS_MAX, NULL, 0 },
+
+    { ngx_string("queue"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(queue.size), 0, NGX_HTTP_KV_ROUTER_QUEUE_MAX, NULL, 0 },
+
+    { ngx_string("queue_mode"), NGX_HTTP_KV_ROUTER_WORD,
+      at(queue.observe), 0, 0, ngx_http_kv_router_queue_modes, 0 },
+
+    { ngx_string("queue_quantum"), NGX_HTTP_KV_ROUTER_NUMBER,
+      at(queue.quantum), 0, KVR_TOKENS_MAX, NULL, 0 },
 
     { ngx_string("predict"), NGX_HTTP_KV_ROUTER_MSEC,
       at(predict), 0, KVR_FLIGHT_TIMED_MAX, NULL, 0 },
@@ -204,6 +223,8 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->conf.max_tokens = KVR_EVENT_TOKENS_MAX;
     zone->conf.max_body = NGX_HTTP_KV_ROUTER_MAX_BODY;
     zone->conf.stale = NGX_HTTP_KV_ROUTER_SILENT;
+    zone->conf.queue.quantum = NGX_HTTP_KV_ROUTER_QUANTUM;
+    zone->conf.queue.version = kvr_now_us();
     zone->conf.sync.on = 1;
     zone->conf.sync.timeout = NGX_HTTP_KV_ROUTER_SYNC_TIMEOUT;
 

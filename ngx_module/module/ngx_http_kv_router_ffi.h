@@ -26,7 +26,19 @@
  * versions.
  */
 
-#define NGX_HTTP_KV_ROUTER_FFI_VERSION   32
+#define NGX_HTTP_KV_ROUTER_FFI_VERSION   33
+
+/* how candidates are listed: bits */
+#define NGX_HTTP_KV_ROUTER_LOAD_ONLY     1  /* the prompt's hashes are dropped,
+                                               overlaps are 0 */
+#define NGX_HTTP_KV_ROUTER_UNBOUND       2  /* workers that are full are
+                                               candidates, too */
+
+/* what becomes of a request that waits; more: refused, by the reasons of
+   ngx_http_kv_router_module.h */
+#define NGX_HTTP_KV_ROUTER_QUEUE_WAITS    0
+#define NGX_HTTP_KV_ROUTER_QUEUE_GOES     1
+#define NGX_HTTP_KV_ROUTER_QUEUE_REFUSED  2
 
 /* of eligible workers: a bit for each kvr_role_t */
 #define NGX_HTTP_KV_ROUTER_ANY_ROLE      7
@@ -337,14 +349,60 @@ int ngx_http_kv_router_ffi_answer_ids(void *zone, const char *text, size_t len,
  * request may go to now, with the overlap and the load of each.  Can be called
  * again and again.  *out belongs to the request; the next call changes it.
  *
- * by_load: 1: the prompt's hashes are dropped, overlaps are 0.
+ * how: NGX_HTTP_KV_ROUTER_LOAD_ONLY, NGX_HTTP_KV_ROUTER_UNBOUND.
  *
  * NGX_OK: at least one candidate; if no worker is eligible, all workers that
  * do not drain are candidates.  NGX_DECLINED: no worker at all.  NGX_BUSY: all
  * eligible workers are full.  NGX_ERROR: out of memory.
  */
 int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
-    int by_load, const ngx_http_kv_router_match_t **out, char **err);
+    int how, const ngx_http_kv_router_match_t **out, char **err);
+
+/*
+ * init or later: the classes and tenants of a zone.  The first class is that
+ * of requests whose class there is not.  They are copied; the first call in a
+ * process counts.  Names: see kvr_rules.h; of classes up to 31 bytes.
+ * NGX_DECLINED: the zone has no queue, or these are too many.
+ */
+typedef struct {
+    const unsigned char *name;
+    size_t               name_len;
+    double               weight;
+    double               most;          /* of a class */
+    uint32_t             max_active;    /* of a tenant; 0: no bound */
+} ngx_http_kv_router_rule_t;
+
+int ngx_http_kv_router_ffi_queue_rules(void *zone,
+    const ngx_http_kv_router_rule_t *classes, uint32_t nclasses,
+    const ngx_http_kv_router_rule_t *tenants, uint32_t ntenants);
+
+/*
+ * access, after ngx_http_kv_router_ffi_prompt(): the request's class, by its
+ * number in the rules, its tenant, the max_tokens of its body (0: none), and
+ * for how many seconds it may wait.  NGX_DECLINED: the zone has no queue, so
+ * the functions below must not be called.
+ */
+int ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
+    uint32_t class, const unsigned char *tenant, size_t len, double max_tokens,
+    double wait);
+
+/*
+ * access: the request waits for room.  Returns NGX_HTTP_KV_ROUTER_QUEUE_…; if
+ * it waits, post(semaphore, 1) is called when it may have to wait no longer,
+ * and then poll() says the same.  The semaphore must be there as long as the
+ * request waits.  If the client leaves, nginx ends the request.  When it goes,
+ * candidates must be listed again.
+ */
+int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
+    void *semaphore, ngx_http_kv_router_sem_post_pt post);
+int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
+
+/* access: a request that waits gives up; why: NGX_HTTP_KV_ROUTER_REFUSED_… */
+void ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone,
+    uint32_t why);
+
+/* access: the seconds that the request was expected to wait; 0: not known */
+double ngx_http_kv_router_ffi_queue_expected(ngx_http_request_t *r);
 
 /*
  * access: the decision.  Reserves the load at the candidate order[0] of the

@@ -474,6 +474,10 @@ ngx_http_kv_router_join(ngx_cycle_t *cycle, ngx_http_kv_router_zone_t *zone)
         return NGX_ERROR;
     }
 
+    if (ngx_http_kv_router_queue_start(cycle, zone) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     return ngx_http_kv_router_estimator_start(cycle, zone);
 }
 
@@ -560,6 +564,7 @@ ngx_http_kv_router_exit_process(ngx_cycle_t *cycle)
 
         ngx_http_kv_router_estimator_stop(zones[i]);
         ngx_http_kv_router_sync_stop(zones[i]);
+        ngx_http_kv_router_queue_stop(zones[i]);
 
         kvr_router_leave(&zones[i]->run.router);
 

@@ -603,12 +603,21 @@ void ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone);
  */
 
 size_t ngx_http_kv_router_rings_size(ngx_http_kv_router_zone_t *zone,
-    size_t zone_size);
+    size_t zone_size, const kvr_params_t *params);
 void ngx_http_kv_router_rings_init(ngx_http_kv_router_zone_t *zone,
     void *part);
 ngx_int_t ngx_http_kv_router_estimator_start(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 void ngx_http_kv_router_estimator_stop(ngx_http_kv_router_zone_t *zone);
+
+/*
+ * queue: its memory in the zone; a process's part, from its start to its end.
+ * start: NGX_ERROR: no memory.
+ */
+
+ngx_int_t ngx_http_kv_router_queue_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_queue_stop(ngx_http_kv_router_zone_t *zone);
 
 /* Tells of a prompt, with its local hashes; as kvr_routed_append(). */
 void ngx_http_kv_router_routed(ngx_http_kv_router_zone_t *zone,

@@ -20,9 +20,15 @@ typedef struct {
     size_t       pointer;                      /* of the shctx */
     size_t       record;                       /* 0: has a size of its own */
     ngx_uint_t   holders;                      /* 1: of each holder */
-    size_t     (*size)(ngx_http_kv_router_zone_t *zone, size_t zone_size);
+    size_t     (*size)(ngx_http_kv_router_zone_t *zone, size_t zone_size,
+                       const kvr_params_t *params);
     void       (*init)(ngx_http_kv_router_zone_t *zone, void *part);
 } ngx_http_kv_router_part_t;
+
+static size_t ngx_http_kv_router_queue_size(ngx_http_kv_router_zone_t *zone,
+    size_t zone_size, const kvr_params_t *params);
+static void ngx_http_kv_router_queue_init(ngx_http_kv_router_zone_t *zone,
+    void *part);
 
 #define ngx_http_kv_router_table(name, type, holders)                         \
     { offsetof(ngx_http_kv_router_shctx_t, name), sizeof(type), holders,      \
@@ -37,7 +43,9 @@ static const ngx_http_kv_router_part_t  ngx_http_kv_router_parts[] = {
     ngx_http_kv_router_table(reports, kvr_report_t, 1),
     ngx_http_kv_router_table(speeds, kvr_speed_t, 1),
     { offsetof(ngx_http_kv_router_shctx_t, rings), 0, 0,
-      ngx_http_kv_router_rings_size, ngx_http_kv_router_rings_init }
+      ngx_http_kv_router_rings_size, ngx_http_kv_router_rings_init },
+    { offsetof(ngx_http_kv_router_shctx_t, queue), 0, 0,
+      ngx_http_kv_router_queue_size, ngx_http_kv_router_queue_init }
 };
 
 #define NGX_HTTP_KV_ROUTER_PARTS                                              \
@@ -66,7 +74,7 @@ ngx_http_kv_router_part_size(const ngx_http_kv_router_part_t *part,
     uint32_t  nworkers, nholders;
 
     if (part->size) {
-        return part->size(zone, size);
+        return part->size(zone, size, params);
     }
 
     kvr_router_bounds(params, &nworkers, &nholders);
@@ -176,6 +184,61 @@ ngx_http_kv_router_zone_fits(ngx_http_kv_router_zone_t *zone, ngx_log_t *log)
 }
 
 
+static size_t
+ngx_http_kv_router_queue_size(ngx_http_kv_router_zone_t *zone,
+    size_t zone_size, const kvr_params_t *params)
+{
+    uint32_t  nworkers, nholders;
+
+    kvr_router_bounds(params, &nworkers, &nholders);
+
+    return kvr_admit_format(NULL, (uint32_t) zone->conf.queue.size, nholders,
+                            params->block_size,
+                            (double) zone->conf.queue.quantum);
+}
+
+
+static void
+ngx_http_kv_router_queue_init(ngx_http_kv_router_zone_t *zone, void *part)
+{
+    uint32_t  nworkers, nholders;
+
+    kvr_router_bounds(&zone->conf.params, &nworkers, &nholders);
+
+    ngx_memzero(part, ngx_http_kv_router_queue_size(zone, 0,
+                                                    &zone->conf.params));
+    (void) kvr_admit_format(part, (uint32_t) zone->conf.queue.size, nholders,
+                            zone->conf.params.block_size,
+                            (double) zone->conf.queue.quantum);
+}
+
+
+/* A reload can't change the memory of the queue. */
+
+static ngx_int_t
+ngx_http_kv_router_queue_same(ngx_http_kv_router_zone_t *zone,
+    const kvr_admit_zone_t *was, ngx_log_t *log)
+{
+    ngx_uint_t  size, quantum;
+
+    size = was ? was->limit : 0;
+    quantum = was ? (ngx_uint_t) was->order.quantum : zone->conf.queue.quantum;
+
+    if (size == zone->conf.queue.size && quantum == zone->conf.queue.quantum) {
+        return NGX_OK;
+    }
+
+    ngx_log_error(NGX_LOG_EMERG, log, 0,
+                  "kv_router_zone \"%V\" was made with queue=%ui "
+                  "queue_quantum=%ui and can't be changed to queue=%ui "
+                  "queue_quantum=%ui by a reload: restart nginx, or give the "
+                  "zone another name or size", &zone->conf.name, size, quantum,
+                  zone->conf.queue.size, zone->conf.queue.quantum);
+
+    return NGX_ERROR;
+}
+
+
 /* Lays a new zone out; NULL: it is logged. */
 
 static ngx_http_kv_router_shctx_t *
@@ -209,6 +272,10 @@ ngx_http_kv_router_zone_make(ngx_http_kv_router_zone_t *zone,
         part = &ngx_http_kv_router_parts[i];
         size = ngx_http_kv_router_part_size(part, zone, zone->conf.size,
                                             &zone->conf.params);
+
+        if (size == 0) {
+            continue;
+        }
 
         p = ngx_slab_alloc(shpool, size);
         if (p == NULL) {
@@ -283,7 +350,10 @@ ngx_http_kv_router_init_zone(ngx_shm_zone_t *shm_zone, void *data)
         sh = ngx_http_kv_router_zone_make(zone, shpool, shm_zone->shm.log);
     }
 
-    if (sh == NULL) {
+    if (sh == NULL
+        || ngx_http_kv_router_queue_same(zone, sh->queue, shm_zone->shm.log)
+           != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

@@ -161,8 +161,7 @@ ngx_http_kv_router_answer_output(ngx_http_request_t *r,
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
     }
 
-    kvr_load_prefilled(&ctx->zone->run.router.load,
-                       &ctx->choice.reservation, ngx_current_msec);
+    ngx_http_kv_router_prefilled(ctx, &ctx->choice.reservation);
     ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_ABORTED);
 }
 
@@ -378,6 +377,7 @@ ngx_http_kv_router_answer_release(ngx_http_kv_router_ctx_t *ctx)
     ngx_http_kv_router_attempt_past(ctx);
     ngx_http_kv_router_choice_drop(ctx);
     ngx_http_kv_router_waited(ctx);
+    ngx_http_kv_router_queue_end(ctx);
     ngx_http_kv_router_count_end(ctx);
 }
 

@@ -21,6 +21,9 @@
  * goes on, it gives back what it has reserved, and checks again.
  *
  * A request that is no load has no bound.
+ *
+ * Places that the queue has granted, and that are not yet reserved, count as
+ * load, but for the request's own.
  */
 
 
@@ -33,7 +36,7 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
     uint32_t                         i;
     ngx_http_kv_router_candidate_t  *c;
 
-    if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
+    if (ctx->prompt.form == KVR_FORM_NO_LOAD || ctx->queue.unbound) {
         return 0;
     }
 
@@ -56,7 +59,7 @@ ngx_http_kv_router_bounded(ngx_http_kv_router_ctx_t *ctx)
 /* A bound of 0 is none. */
 
 static ngx_uint_t
-ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
+ngx_http_kv_router_bound_reached(ngx_http_kv_router_zone_t *zone,
     uint32_t bound, int64_t own, int64_t peers)
 {
     kvr_peers_t  *of;
@@ -65,13 +68,11 @@ ngx_http_kv_router_bound_reached(ngx_http_kv_router_ctx_t *ctx,
         return 0;
     }
 
-    if (!ngx_http_kv_router_syncs(ctx->zone)
-        || ctx->zone->conf.sync.bounds_own)
-    {
+    if (!ngx_http_kv_router_syncs(zone) || zone->conf.sync.bounds_own) {
         return own >= (int64_t) bound;
     }
 
-    of = &ctx->zone->run.router.peers;
+    of = &zone->run.router.peers;
 
     if (own + peers >= (int64_t) bound) {
         return 1;
@@ -94,17 +95,20 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
     ngx_http_kv_router_candidate_t *c, uint32_t n, uint32_t *out,
     uint32_t *nout)
 {
-    int64_t         active, tokens;
-    uint32_t        i, k, at, last;
-    kvr_load_row_t  peers;
+    int64_t          active, tokens;
+    uint32_t         i, k, at, last;
+    kvr_load_row_t   peers;
+    kvr_admit_row_t  granted;
 
-    if (ctx->prompt.form == KVR_FORM_NO_LOAD) {
+    if (ctx->prompt.form == KVR_FORM_NO_LOAD || ctx->queue.unbound) {
         return n;
     }
 
     for (i = 0, k = 0; i < n; i = last) {
-        active = 0;
-        tokens = 0;
+        granted = ngx_http_kv_router_queue_granted(ctx->zone, ctx,
+                                     ngx_http_kv_router_holder(ctx, &c[i]));
+        active = granted.requests;
+        tokens = granted.tokens;
         ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
         for (last = i; last < n && c[last].worker == c[i].worker; last++) {
@@ -117,7 +121,7 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
             }
         }
 
-        if (ngx_http_kv_router_bound_reached(ctx, c[i].max_active,
+        if (ngx_http_kv_router_bound_reached(ctx->zone, c[i].max_active,
                                              active - peers.active,
                                              peers.active))
         {
@@ -125,7 +129,7 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
         }
 
         if (out
-            && ngx_http_kv_router_bound_reached(ctx, c[i].max_prefill_tokens,
+            && ngx_http_kv_router_bound_reached(ctx->zone, c[i].max_prefill_tokens,
                                                 tokens - peers.prefill_tokens,
                                                 peers.prefill_tokens))
         {
@@ -177,84 +181,106 @@ ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx)
 ngx_uint_t
 ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx)
 {
+    return ctx->prompt.form != KVR_FORM_NO_LOAD && !ctx->queue.unbound
+           && ngx_http_kv_router_bound_zone(ctx->zone, ctx, ctx->fleet);
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_bound_zone(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_fleet_t *fleet)
+{
     int64_t                       active;
     ngx_uint_t                    i;
     kvr_load_row_t                load, peers;
     ngx_http_kv_router_holder_t  *h;
 
-    if (ctx->zone->conf.max_active == 0
-        || ctx->prompt.form == KVR_FORM_NO_LOAD)
-    {
+    if (zone->conf.max_active == 0) {
         return 0;
     }
 
-    active = 0;
+    active = ngx_http_kv_router_queue_granted(zone, ctx, NULL).requests;
     ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
-    for (i = 0; i < ctx->fleet->n; i++) {
-        h = &ctx->fleet->holders[i];
+    for (i = 0; i < fleet->n; i++) {
+        h = &fleet->holders[i];
 
-        kvr_load_read(&ctx->zone->run.router.load, h->holder, h->generation,
-                      &load);
+        kvr_load_read(&zone->run.router.load, h->holder, h->generation, &load);
 
         active += load.active;
-        kvr_peers_add(&ctx->zone->run.router.peers, h->holder, h->generation,
+        kvr_peers_add(&zone->run.router.peers, h->holder, h->generation,
                       ngx_current_msec, &peers);
     }
 
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
                    "kv_router bound: %L and peers' %L of the zone's %ui "
-                   "requests", active, peers.active,
-                   ctx->zone->conf.max_active);
+                   "requests", active, peers.active, zone->conf.max_active);
 
-    return ngx_http_kv_router_bound_reached(ctx, ctx->zone->conf.max_active,
+    return ngx_http_kv_router_bound_reached(zone, zone->conf.max_active,
                                             active, peers.active);
 }
 
 
-/* Bounds are for all ranks of a worker.  A retry passes that of tokens. */
+/* A retry passes the bound of tokens. */
 
 ngx_uint_t
 ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 {
-    uint32_t                         k;
-    kvr_load_row_t                   load, own, peers;
-    ngx_http_kv_router_candidate_t  *c, *other;
+    return ctx->prompt.form != KVR_FORM_NO_LOAD && !ctx->queue.unbound
+           && ngx_http_kv_router_bound_worker(
+                  ctx->zone, ctx, ctx->fleet,
+                  ngx_http_kv_router_holder(ctx, &ctx->found.candidates[i]),
+                  ctx->try.tries == 0);
+}
 
-    c = &ctx->found.candidates[i];
 
-    if ((c->max_active == 0 && c->max_prefill_tokens == 0)
-        || ctx->prompt.form == KVR_FORM_NO_LOAD)
-    {
+/* Bounds are for all ranks of a worker, which follow one another. */
+
+ngx_uint_t
+ngx_http_kv_router_bound_worker(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_holder_t *h, ngx_uint_t tokens)
+{
+    uint32_t                      bound;
+    kvr_load_row_t                load, own, peers;
+    kvr_admit_row_t               granted;
+    ngx_http_kv_router_holder_t  *rank;
+
+    bound = ngx_http_kv_router_holder_tokens(h);
+
+    if (h->max_active == 0 && bound == 0) {
         return 0;
     }
+
+    granted = ngx_http_kv_router_queue_granted(zone, ctx, h);
 
     ngx_memzero(&own, sizeof(kvr_load_row_t));
     ngx_memzero(&peers, sizeof(kvr_load_row_t));
 
-    for (k = 0; k < ctx->found.ncandidates; k++) {
-        other = &ctx->found.candidates[k];
+    own.active = granted.requests;
+    own.prefill_tokens = granted.tokens;
 
-        if (other->worker == c->worker) {
-            kvr_load_read(&ctx->zone->run.router.load, other->holder,
-                          other->generation, &load);
-            kvr_load_sum(&own, &load);
-            kvr_peers_add(&ctx->zone->run.router.peers, other->holder,
-                          other->generation, ngx_current_msec, &peers);
-        }
+    for (rank = &fleet->holders[fleet->by_holder[h->first] - 1];
+         rank < &fleet->holders[fleet->n] && rank->number == h->number;
+         rank++)
+    {
+        kvr_load_read(&zone->run.router.load, rank->holder, rank->generation,
+                      &load);
+        kvr_load_sum(&own, &load);
+        kvr_peers_add(&zone->run.router.peers, rank->holder, rank->generation,
+                      ngx_current_msec, &peers);
     }
 
-    ngx_log_debug8(NGX_LOG_DEBUG_HTTP, ctx->request->connection->log, 0,
-                   "kv_router bound: worker \"%*s\" has %L and peers' %L of "
+    ngx_log_debug7(NGX_LOG_DEBUG_HTTP, ngx_cycle->log, 0,
+                   "kv_router bound: worker \"%V\" has %L and peers' %L of "
                    "%uD requests, %L and peers' %L of %uD tokens",
-                   (size_t) c->worker_len, c->worker, own.active, peers.active,
-                   c->max_active, own.prefill_tokens, peers.prefill_tokens,
-                   c->max_prefill_tokens);
+                   &h->id, own.active, peers.active, h->max_active,
+                   own.prefill_tokens, peers.prefill_tokens, bound);
 
-    return ngx_http_kv_router_bound_reached(ctx, c->max_active, own.active,
+    return ngx_http_kv_router_bound_reached(zone, h->max_active, own.active,
                                             peers.active)
-           || (ctx->try.tries == 0
-               && ngx_http_kv_router_bound_reached(ctx, c->max_prefill_tokens,
+           || (tokens
+               && ngx_http_kv_router_bound_reached(zone, bound,
                                                    own.prefill_tokens,
                                                    peers.prefill_tokens));
 }

@@ -57,7 +57,13 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    i = ngx_http_kv_router_admit(ctx, i);
+    if (ngx_http_kv_router_queue_enter(ctx, i) == NGX_OK) {
+        i = ngx_http_kv_router_admit(ctx, i);
+        ngx_http_kv_router_queue_used(ctx, i != UINT32_MAX);
+
+    } else {
+        i = UINT32_MAX;
+    }
 
     if (i == UINT32_MAX) {
 

@@ -103,6 +103,7 @@ ngx_http_kv_router_make_ctx(ngx_http_request_t *r,
 
     ngx_memzero(ctx, sizeof(ngx_http_kv_router_ctx_t));
     ngx_http_kv_router_ctx_reset(ctx);
+    ctx->queue.entry = KVR_ADMIT_NONE;
     ctx->rank_sent = rank_sent;
     ctx->request = r;
     ctx->zone = zone;

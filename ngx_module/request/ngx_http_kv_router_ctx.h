@@ -17,6 +17,7 @@
 #include "../module/ngx_http_kv_router_ffi.h"
 #include "ngx_http_kv_router_body.h"
 #include "ngx_http_kv_router_fleet.h"
+#include "ngx_http_kv_router_queue.h"
 
 #include <wire/kvr_answer.h>
 #include <wire/kvr_output.h>
@@ -249,6 +250,30 @@ struct ngx_http_kv_router_ctx_s {
         unsigned                        begun:1;   /* the estimate knows of the
                                                       prompt */
     } answer;
+
+    /*
+     * Who goes first.  By queue.c, but for unbound, which found.c writes.
+     * Once a request; begun is 0 where nobody may wait.
+     */
+
+    struct {
+        uint32_t                        entry;     /* of kvr_admit.h, or
+                                                      KVR_ADMIT_NONE */
+        uint32_t                        class;     /* of the process's list */
+        uint32_t                        output;    /* expected, in tokens */
+        uint32_t                        expected_ms;  /* of a wait */
+        uint64_t                        name;      /* hash of the tenant */
+        ngx_str_t                       tenant;
+        ngx_msec_t                      deadline;
+        double                          waited_us;  /* so far */
+        void                           *semaphore; /* while it waits */
+        ngx_http_kv_router_sem_post_pt  post;
+        ngx_http_event_handler_pt       read;      /* of the request, before
+                                                      it waited */
+        unsigned                        begun:1;
+        unsigned                        unbound:1; /* the list has workers that
+                                                      are full, too */
+    } queue;
 
     /* By all of them; monotonic, in microseconds.  0: not yet. */
 

@@ -137,7 +137,7 @@ static ngx_int_t
 ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone, uint32_t slot)
 {
-    uint32_t                      rank, id, flags, generation, engine;
+    uint32_t                      rank, id, flags, generation, engine, first;
     kvr_rc_t                      rc;
     ngx_int_t                     routable;
     ngx_str_t                     name, address, model, lora;
@@ -191,6 +191,8 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         engine = found.engine;
     }
 
+    first = KVR_HOLDER_NONE;
+
     for (rank = 0; rank < conf.ranks; rank++) {
 
         if (fleet->n == fleet->size) {
@@ -206,7 +208,10 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
 
         h = &fleet->holders[fleet->n++];
 
+        first = first == KVR_HOLDER_NONE ? id : first;
+
         h->holder = id;
+        h->first = first;
         h->generation = generation;
         h->worker = kvr_router_worker(k, slot);
         h->number = slot;

@@ -20,6 +20,8 @@ typedef struct {
     uint32_t                        generation;
     uint32_t                        number;    /* of the worker */
     uint32_t                        rank;
+    uint32_t                        first;     /* holder of its worker, for
+                                                  which the queue grants */
     uint32_t                        role;
     uint32_t                        max_active;
     uint32_t                        max_prefill_tokens;  /* 0: no bound, or */

@@ -456,7 +456,7 @@ ngx_http_kv_router_touch(ngx_pool_t *pool, ngx_http_kv_router_zone_t *zone,
 
 int
 ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
-    int by_load, const ngx_http_kv_router_match_t **out, char **err)
+    int how, const ngx_http_kv_router_match_t **out, char **err)
 {
     ngx_int_t                    rc;
     ngx_http_kv_router_ctx_t    *ctx;
@@ -469,7 +469,11 @@ ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    if (by_load) {
+    ctx->queue.unbound = (how & NGX_HTTP_KV_ROUTER_UNBOUND)
+                         || (ctx->queue.begun
+                             && ctx->zone->conf.queue.observe);
+
+    if (how & NGX_HTTP_KV_ROUTER_LOAD_ONLY) {
         ngx_http_kv_router_keys_drop(ctx);
         ctx->prompt.view.text = 0;
     }

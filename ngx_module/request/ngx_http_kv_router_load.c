@@ -230,8 +230,8 @@ ngx_http_kv_router_weigh(ngx_http_kv_router_ctx_t *ctx)
  * not read may be text.
  */
 
-static uint32_t
-ngx_http_kv_router_tokens(ngx_http_kv_router_ctx_t *ctx,
+uint32_t
+ngx_http_kv_router_uncached(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_candidate_t *c)
 {
     uint32_t  tokens, cached;
@@ -277,7 +277,7 @@ ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s,
     s->prefilling = 1;
     s->request = 0;
     s->flight = NULL;
-    s->prefill_tokens = ngx_http_kv_router_tokens(ctx, c);
+    s->prefill_tokens = ngx_http_kv_router_uncached(ctx, c);
     s->output_blocks = 0;
     s->more = (s == &ctx->choice.reservation) ? ctx->prompt.sequences - 1 : 0;
 
@@ -409,10 +409,19 @@ ngx_http_kv_router_prefill_over(ngx_event_t *ev)
                    "kv_router prefill: over by the worker's %s",
                    left > 0 ? "events" : "speed");
 
-    kvr_load_prefilled(&ctx->zone->run.router.load, &ctx->choice.reservation,
-                       ngx_current_msec);
-    kvr_load_prefilled(&ctx->zone->run.router.load, &ctx->choice.prefill,
-                       ngx_current_msec);
+    ngx_http_kv_router_prefilled(ctx, &ctx->choice.reservation);
+    ngx_http_kv_router_prefilled(ctx, &ctx->choice.prefill);
+}
+
+
+void
+ngx_http_kv_router_prefilled(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s)
+{
+    if (s->holder != KVR_HOLDER_NONE) {
+        ngx_http_kv_router_rooms_freed(ctx->zone, s->holder);
+        kvr_load_prefilled(&ctx->zone->run.router.load, s, ngx_current_msec);
+    }
 }
 
 
@@ -444,5 +453,6 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
         s->request = 0;
     }
 
+    ngx_http_kv_router_rooms_freed(ctx->zone, s->holder);
     kvr_load_release(&ctx->zone->run.router.load, s, ngx_current_msec);
 }

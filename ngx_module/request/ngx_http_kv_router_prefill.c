@@ -42,8 +42,7 @@ ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
     } while (ngx_http_kv_router_bound_end(ctx) != NGX_OK);
 
     if (rc == NGX_OK) {
-        kvr_load_prefilled(&ctx->zone->run.router.load,
-                           &ctx->choice.reservation, ngx_current_msec);
+        ngx_http_kv_router_prefilled(ctx, &ctx->choice.reservation);
     }
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,

@@ -120,6 +120,16 @@ ngx_uint_t ngx_http_kv_router_worker_full(ngx_http_kv_router_ctx_t *ctx,
 ngx_uint_t ngx_http_kv_router_zone_full(ngx_http_kv_router_ctx_t *ctx);
 
 /*
+ * bound: the same of a worker, or of the zone, for the request of ctx; NULL:
+ * for any.  tokens: 1: the worker's are looked at.  h: any rank of the worker.
+ */
+ngx_uint_t ngx_http_kv_router_bound_worker(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_fleet_t *fleet,
+    ngx_http_kv_router_holder_t *h, ngx_uint_t tokens);
+ngx_uint_t ngx_http_kv_router_bound_zone(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_ctx_t *ctx, ngx_http_kv_router_fleet_t *fleet);
+
+/*
  * bound: leaves candidates out whose workers have their maximum number of
  * requests; returns how many of n are left.  If out is not NULL, those with
  * no room for tokens are left out, too, and their numbers in the fleet added
@@ -137,6 +147,64 @@ uint32_t ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
  */
 void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
 ngx_int_t ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
+
+
+/* ---- queue -------------------------------------------------------------- */
+
+/*
+ * queue: what is granted at a worker, or, where h is NULL, at all workers, and
+ * not yet reserved, but for the grant of ctx
+ */
+kvr_admit_row_t ngx_http_kv_router_queue_granted(
+    ngx_http_kv_router_zone_t *zone, const ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_holder_t *h);
+
+/*
+ * queue: may the request reserve, at candidate i or elsewhere?  NGX_BUSY: it
+ * is to wait.  Behind NGX_OK comes queue_used(): 1: the request has reserved,
+ * 0: it has found no room.
+ */
+ngx_int_t ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
+void ngx_http_kv_router_queue_used(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t used);
+
+/* queue: tells the zone the process's classes and tenants */
+void ngx_http_kv_router_queue_configure(ngx_http_kv_router_queue_t *q);
+
+/* rooms: the key of the pool of a model, and of the eligible roles */
+uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
+
+/* queue: the request has ended */
+void ngx_http_kv_router_queue_end(ngx_http_kv_router_ctx_t *ctx);
+
+/* queue: what is counted of the request's class; NULL: it has none */
+ngx_http_kv_router_class_t *ngx_http_kv_router_queue_class(
+    ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * rooms: the places of a worker, by the first holder of which a fleet knows
+ * it, in a pool; gives what is free to those that wait.  mine, entry, result:
+ * as kvr_admit_room().
+ */
+kvr_rc_t ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
+    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h,
+    uint32_t pool, uint32_t mine, uint32_t *entry);
+
+/* rooms: all of them, or at the end of this turn */
+void ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q);
+
+/* rooms: a worker may have room: it is looked at at the end of this turn */
+void ngx_http_kv_router_rooms_freed(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder);
+
+/* rooms: may the queue grant at this worker at all? */
+ngx_uint_t ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h);
+
+/* load: the tokens that are to be prefilled at candidate c, see load.c */
+uint32_t ngx_http_kv_router_uncached(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c);
 
 
 /* ---- choice ------------------------------------------------------------- */
@@ -167,6 +235,10 @@ void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,
  */
 void ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
     const kvr_reservation_t *s, const ngx_http_kv_router_candidate_t *c);
+
+/* load: the prefill of s is over */
+void ngx_http_kv_router_prefilled(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s);
 
 /* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,

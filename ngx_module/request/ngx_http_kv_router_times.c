@@ -67,15 +67,24 @@ ngx_http_kv_router_ffi_waited(ngx_http_request_t *r, void *zone)
 void
 ngx_http_kv_router_waited(ngx_http_kv_router_ctx_t *ctx)
 {
+    double                       us;
+    ngx_http_kv_router_class_t  *class;
+
     if (ctx->times.waits_us == 0) {
         return;
     }
 
-    kvr_load_wait(&ctx->zone->run.router.load, -1);
-    kvr_histogram_add(&ctx->zone->run.sh->times[KVR_TIME_WAIT], KVR_TIME_WAIT,
-                      (int64_t) (ngx_http_kv_router_now_us()
-                                 - ctx->times.waits_us));
+    us = ngx_http_kv_router_now_us() - ctx->times.waits_us;
+    ctx->queue.waited_us += us;
     ctx->times.waits_us = 0;
+
+    kvr_load_wait(&ctx->zone->run.router.load, -1);
+
+    class = ngx_http_kv_router_queue_class(ctx);
+
+    if (class) {
+        kvr_histogram_add(&class->wait, KVR_TIME_WAIT, (int64_t) us);
+    }
 }
 
 

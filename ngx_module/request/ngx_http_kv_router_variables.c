@@ -27,6 +27,9 @@
     X("kv_router_rung", rung)                                                 \
     X("kv_router_rung_why", rung_why)                                         \
     X("kv_router_time", time)                                                 \
+    X("kv_router_class", class)                                               \
+    X("kv_router_tenant", tenant)                                             \
+    X("kv_router_wait", wait)                                                 \
     X("kv_router_block_hashes", hashes)
 
 #define ngx_http_kv_router_var_id(name, value)                                \
@@ -86,7 +89,37 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
 
     ctx = ngx_http_kv_router_get_ctx(r);
 
-    if (ctx == NULL || !ctx->choice.reserved) {
+    if (ctx && ctx->queue.begun) {
+
+        /* a request that is refused has these, too */
+
+        switch (data) {
+
+        case ngx_http_kv_router_var_class:
+            s = ctx->zone->run.queue->classes[ctx->queue.class].name;
+            goto found;
+
+        case ngx_http_kv_router_var_tenant:
+            s = ctx->queue.tenant;
+            goto found;
+
+        case ngx_http_kv_router_var_wait:
+            p = ngx_pnalloc(r->pool, NGX_INT64_LEN + sizeof(".000"));
+            if (p == NULL) {
+                return NGX_ERROR;
+            }
+
+            s.data = p;
+            s.len = ngx_sprintf(p, "%.3f", ctx->queue.waited_us / 1e6) - p;
+            goto found;
+        }
+    }
+
+    if (ctx == NULL || !ctx->choice.reserved
+        || data == ngx_http_kv_router_var_class
+        || data == ngx_http_kv_router_var_tenant
+        || data == ngx_http_kv_router_var_wait)
+    {
         v->not_found = 1;
         return NGX_OK;
     }
@@ -197,6 +230,8 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
                 - p;
         break;
     }
+
+found:
 
     v->data = s.data;
     v->len = s.len;

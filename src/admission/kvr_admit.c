@@ -166,7 +166,7 @@ kvr_admit_wake(kvr_admit_t *q, uint32_t entry)
 
     owner = kvr_load64(&q->entries[entry].owner);
 
-    if (owner != q->self && q->nwakes < KVR_ADMIT_WAKES) {
+    if (q->nwakes < KVR_ADMIT_WAKES) {
         q->wakes[q->nwakes].owner = owner;
         q->wakes[q->nwakes++].entry = entry;
     }

@@ -15,7 +15,7 @@
 
 local ffi = require "ffi"
 
-local VERSION = 32               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
+local VERSION = 33               -- NGX_HTTP_KV_ROUTER_FFI_VERSION
 
 local C = ffi.C
 local error = error
@@ -160,7 +160,7 @@ int ngx_http_kv_router_ffi_prompt(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_names_t *names, const uint32_t *tokens,
     size_t ntokens, ngx_http_kv_router_prompt_t *out, char **err);
 int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
-    int by_load, const ngx_http_kv_router_match_t **out, char **err);
+    int how, const ngx_http_kv_router_match_t **out, char **err);
 int ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **err);
 int ngx_http_kv_router_ffi_prefill(ngx_http_request_t *r, void *zone,
@@ -217,6 +217,7 @@ local OK = 0
 local BUSY = -3
 local DECLINED = -5
 local NOBODY = 2^32 - 1          -- the number of no candidate
+local LOAD_ONLY, UNBOUND = 1, 2  -- how candidates are listed
 
 
 -- Why a request was routed as it was
@@ -517,9 +518,12 @@ end
 -- (#m candidates, m[i], m.why, ...), which lives as long as the request and
 -- changes with the next call, and its why; or nil, err, true when there is no
 -- worker at all, and then true when all that are eligible are full.  by_load: true: the hashes
--- of the prompt are dropped, overlaps are 0.
-function _M.candidates(r, zone, by_load)
-    local rc = C.ngx_http_kv_router_ffi_candidates(r, zone, by_load and 1 or 0,
+-- of the prompt are dropped, overlaps are 0.  unbound: true: workers that are full
+-- are candidates, too.
+function _M.candidates(r, zone, by_load, unbound)
+    local rc = C.ngx_http_kv_router_ffi_candidates(r, zone,
+                                                   (by_load and LOAD_ONLY or 0)
+                                                   + (unbound and UNBOUND or 0),
                                                    match_out, err_out)
     if rc ~= OK then
         return nil, failure(rc), rc == DECLINED, rc == BUSY

@@ -1,207 +1,404 @@
 -- Copyright (C) the nginx-kv-router authors
 --
--- Admission: requests that find no room at any worker wait for it, in order.
+-- Admission: requests that find no room at any worker wait for it in the queue
+-- of their zone, in the order of their classes and tenants.  docs/admission.md
+-- says what that is for; admission/kvr_order.h has the order.
 --
---     local gate = admission.new(conf)
---     local place, why
+--     local gate = admission.new(zone_name, conf)
+--     local queued = gate:begin(r, zone, request)
 --
 --     while not room() do
---         place, why = gate:wait(place, request)
+--         local ok, why = queued and gate:wait(r, zone, queued)
 --
---         if not place then
+--         if not ok then
 --             return why
 --         end
 --     end
---
---     gate:leave(place)
---
--- Each nginx process has a queue of its own, in the order of the requests'
--- priority (the smallest number first, as vLLM has it), then of their coming.
--- Room is made by other processes too, so the first of the queue looks for it
--- every 10 ms, and right after a request of this process has ended.  The
--- others sleep until they are the first.  A request which finds no room while
--- others wait lines up among them.
 
 
-local held = require "resty.kv_router.tokens.held"
+local checked = require "resty.kv_router.request.conf".check
+local ffi = require "ffi"
+require "resty.kv_router.request.body"   -- declares ngx_http_kv_router_sem_post_pt
+local limited = require "resty.kv_router.request.log".limited
+local log = require "resty.kv_router.request.log"
 local semaphore = require "ngx.semaphore"
 
-local floor = math.floor
-local insert = table.insert
-local max = math.max
+local C = ffi.C
+local WARN = ngx.WARN
+local cast = ffi.cast
+local concat = table.concat
+local ffi_new = ffi.new
+local format = string.format
+local ipairs = ipairs
+local min = math.min
 local new_semaphore = semaphore.new
 local now = ngx.now
-local remove = table.remove
+local pairs = pairs
+local pcall = pcall
 local setmetatable = setmetatable
+local sleep = ngx.sleep
+local sort = table.sort
+local sub = string.sub
+local tonumber = tonumber
+local tostring = tostring
+local type = type
 local update_time = ngx.update_time
+local var = ngx.var
+
+
+ffi.cdef [[
+typedef struct {
+    const char  *name;
+    size_t       name_len;
+    double       weight;
+    double       most;
+    uint32_t     max_active;
+} ngx_http_kv_router_rule_t;
+
+int ngx_http_kv_router_ffi_queue_rules(void *zone,
+    const ngx_http_kv_router_rule_t *classes, uint32_t nclasses,
+    const ngx_http_kv_router_rule_t *tenants, uint32_t ntenants);
+int ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
+    uint32_t class, const char *tenant, size_t len, double max_tokens,
+    double wait);
+int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
+    void *semaphore, ngx_http_kv_router_sem_post_pt post);
+int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
+void ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone,
+    uint32_t why);
+double ngx_http_kv_router_ffi_queue_expected(ngx_http_request_t *r);
+]]
 
 
 local _M = {}
 local mt = { __index = _M }
 
 
-local LOOK = 0.01                -- seconds between two looks of the first
+local OK = 0
+local WAITS, GOES = 0, 1         -- NGX_HTTP_KV_ROUTER_QUEUE_...
+local TIMEOUT, NO_WORKER = 3, 5  -- NGX_HTTP_KV_ROUTER_REFUSED_...
+
+-- by these numbers, from 0
+local REASONS = { [0] = "queue_full", "tenant_limit", "too_late", "overload",
+                  "left", "no_worker" }
+
+local CLASSES_MAX = 8
+local TENANTS_MAX = 64
+local NAME_MAX = 31              -- bytes of a class's name
+local LOOK = 2                   -- seconds between two looks, without a wake
+local AGAIN = 0.02               -- seconds before a request looks again that has
+                                 -- been granted a place in vain
+
+local CLASS = {
+    weight = { type = "number", default = 1, min = 1e-3, max = 1e6 },
+    wait = { type = "number", default = 5, min = 0.01, max = 3600 },
+    most = { type = "number", default = 1, min = 1e-3, max = 1 },
+}
+
+local TENANT = {
+    weight = { type = "number", default = 1, min = 1e-3, max = 1e6 },
+    max_active = { type = "number", default = 0, integer = true },
+}
+
+-- Rules by zone: of all routers of this configuration, the one that has some.
+local rules_of = {}
+
+local post                       -- of the Lua module, which nginx alone has
 
 
--- conf: queue (requests that may wait in this process; 0: none does),
--- queue_timeout (seconds).
-function _M.new(conf)
-    return setmetatable({ size = conf.queue, timeout = conf.queue_timeout,
-                          waiters = {}, come = 0 }, mt)
+-- ---- settings ---------------------------------------------------------------
+
+-- A list of what a table of settings names, in the order of the names.  Returns
+-- nil and what is wrong.
+local function named(given, what, specs, max, name_max)
+    local list = {}
+
+    for name, conf in pairs(given) do
+        if type(name) ~= "string" or name == "" or #name > name_max then
+            return nil, '"' .. what .. '": the name "' .. tostring(name)
+                        .. '" must be a string of 1 to ' .. name_max .. " bytes"
+        end
+
+        local complete, err = checked(conf, specs)
+        if not complete then
+            return nil, '"' .. what .. '" of "' .. name .. '": ' .. err
+        end
+
+        complete.name = name
+        list[#list + 1] = complete
+    end
+
+    if #list > max then
+        return nil, '"' .. what .. '" must be at most ' .. max .. ", not "
+                    .. #list
+    end
+
+    sort(list, function(a, b) return a.name < b.name end)
+
+    return list
 end
 
 
--- Where a place is in the queue, or is to be.
-local function position(waiters, place)
-    local low, high = 1, #waiters + 1
+-- The first class is that of requests whose class is none of these.
+local function fallback_first(classes)
+    local at = 1
 
-    while low < high do
-        local middle = floor((low + high) / 2)
-        local other = waiters[middle]
+    for i, class in ipairs(classes) do
+        if class.name == "default" then
+            at = i
+            break
+        end
 
-        if other.priority < place.priority
-           or other.priority == place.priority and other.number < place.number
-        then
-            low = middle + 1
-        else
-            high = middle
+        if class.weight < classes[at].weight then
+            at = i
         end
     end
 
-    return low
+    classes[1], classes[at] = classes[at], classes[1]
 end
 
 
--- If the request at i ends, the next one is woken.
-local function link(waiters, i)
-    local place, following = waiters[i], waiters[i + 1]
+-- All that is said of the classes and tenants, as a text.
+local function text_of(rules)
+    local list = {}
 
-    if place then
-        held.wakes(place.hold, following and following.semaphore)
-    end
-end
-
-
--- Takes a place out of its queue; the next one is the first, and is told.
-local function leave_queue(place)
-    local waiters = place.waiters
-    local i = position(waiters, place)
-
-    remove(waiters, i)
-    link(waiters, i - 1)
-    place.hold = nil
-
-    if i == 1 and waiters[1] then
-        waiters[1].semaphore:post(1)
-    end
-end
-
-
-local function line_up(self, place, request)
-    local waiters = self.waiters
-
-    place.priority = request.priority
-    place.semaphore = place.semaphore or new_semaphore(0)
-    place.hold = held.take(request.r, leave_queue, place)
-
-    local i = position(waiters, place)
-
-    insert(waiters, i, place)
-    link(waiters, i - 1)
-    link(waiters, i)
-end
-
-
--- Ends a wait: the request has found room, or gives up.  place: that of wait(),
--- or nil: the request has not waited.
-function _M.leave(_, place)
-    if not place then
-        return
+    for _, class in ipairs(rules.classes) do
+        list[#list + 1] = format("%q %.17g %.17g %.17g", class.name,
+                                 class.weight, class.wait, class.most)
     end
 
-    place.waits = false
-
-    if place.hold then
-        held.give(place.hold)
+    for _, tenant in ipairs(rules.tenants) do
+        list[#list + 1] = format("%q %.17g %d", tenant.name, tenant.weight,
+                                 tenant.max_active)
     end
+
+    return concat(list, "\n")
 end
 
 
--- A request that has found no room waits until it is to look again.  Returns its
--- place, which is given to the next call, in another wait of the same request,
--- too: so it keeps its turn and the end of its time.  The first call of a wait
--- returns at once when nobody waits.  Returns nil and "full" when no more may
--- wait, nil and "timeout" when no room came in time; otherwise leave() must be
--- called in the end.  request: its r, and priority, which is read when the request
--- lines up.
+local function rules_from(conf)
+    local classes, tenants, err
+
+    classes, err = named(conf.classes or { default = {} }, "classes", CLASS,
+                         CLASSES_MAX, NAME_MAX)
+    if not classes then
+        return nil, err
+    end
+
+    if #classes == 0 then
+        return nil, '"classes" must have at least one'
+    end
+
+    tenants, err = named(conf.tenants or {}, "tenants", TENANT, TENANTS_MAX,
+                         256)
+    if not tenants then
+        return nil, err
+    end
+
+    fallback_first(classes)
+
+    local index = {}
+
+    for i, class in ipairs(classes) do
+        index[class.name] = i
+    end
+
+    local rules = { classes = classes, tenants = tenants, index = index }
+
+    rules.text = text_of(rules)
+
+    return rules
+end
+
+
+-- What a request is asked for its class or tenant: a function that returns a
+-- string or nil.  Returns nil and what is wrong with the setting.
+local function asker(what, given)
+    if given == nil then
+        return function() end
+    end
+
+    if type(given) == "function" then
+        return given
+    end
+
+    if type(given) ~= "string" then
+        return nil, 'the value of "' .. what .. '" must be a string or a '
+                    .. "function, not " .. type(given)
+    end
+
+    if sub(given, 1, 1) ~= "$" then
+        return function() return given end
+    end
+
+    local name = sub(given, 2)
+
+    return function() return var[name] end
+end
+
+
+-- conf: class, tenant, classes, tenants of kv.new().  Returns nil and what is
+-- wrong.
+function _M.new(zone_name, conf)
+    local class, tenant, rules, err
+
+    class, err = asker("class", conf.class)
+    if not class then
+        return nil, err
+    end
+
+    tenant, err = asker("tenant", conf.tenant)
+    if not tenant then
+        return nil, err
+    end
+
+    rules, err = rules_from(conf)
+    if not rules then
+        return nil, err
+    end
+
+    if conf.classes or conf.tenants then
+        local other = rules_of[zone_name]
+
+        if other and other.text ~= rules.text then
+            return nil, "the classes or tenants are not those of another "
+                        .. 'kv.new() of the zone "' .. zone_name
+                        .. '": give both the same, or give them once'
+        end
+
+        rules_of[zone_name] = rules
+    end
+
+    return setmetatable({ name = zone_name, class = class, tenant = tenant,
+                          own = rules }, mt)
+end
+
+
+-- ---- requests ---------------------------------------------------------------
+
+local function list_of(rules)
+    local list = ffi_new("ngx_http_kv_router_rule_t[?]", #rules + 1)
+
+    for i, rule in ipairs(rules) do
+        local to = list[i - 1]
+
+        to.name = rule.name
+        to.name_len = #rule.name
+        to.weight = rule.weight
+        to.most = rule.most or 1
+        to.max_active = rule.max_active or 0
+    end
+
+    return list, #rules
+end
+
+
+-- The zone is told the rules by the first request of the process.  False: it
+-- has no queue.
+local function start(self, zone)
+    local rules = rules_of[self.name] or self.own
+    local classes, n = list_of(rules.classes)
+    local tenants, m = list_of(rules.tenants)
+
+    self.rules = rules
+
+    return C.ngx_http_kv_router_ffi_queue_rules(zone, classes, n, tenants, m)
+           == OK
+end
+
+
+local function ask(self, what, request)
+    local ok, name = pcall(self[what], request)
+
+    if not ok or name ~= nil and type(name) ~= "string" then
+        limited("admission " .. what, log.MINUTE, WARN,
+                'zone "' .. self.name .. '": the function "' .. what
+                .. '" of kv.new() returned '
+                .. (ok and "a " .. type(name) or "an error: " .. tostring(name))
+                .. ", so the request has none")
+
+        return ""
+    end
+
+    return name or ""
+end
+
+
+-- A request is asked for its class and tenant.  Returns what wait() needs; nil:
+-- the zone has no queue, and wait() must not be called.  request: as policies
+-- have it.
+function _M.begin(self, r, zone, request)
+    if self.on == nil then
+        self.on = start(self, zone)
+    end
+
+    if not self.on then
+        return nil
+    end
+
+    local rules = self.rules
+    local index = rules.index[ask(self, "class", request)] or 1
+    local tenant = ask(self, "tenant", request)
+    local wait = rules.classes[index].wait
+    local asked = tonumber(var.http_x_request_timeout_ms)
+
+    if asked and asked > 0 then
+        wait = min(wait, asked / 1000)
+    end
+
+    if C.ngx_http_kv_router_ffi_queue_begin(r, zone, index - 1, tenant, #tenant,
+                                            request.max_tokens or 0, wait)
+       ~= OK
+    then
+        return nil
+    end
+
+    return { deadline = now() + wait, tries = 0 }
+end
+
+
+-- A request that has found no room waits until a place is granted to it.
+-- Returns true: it is to look again; or nil, why it is refused (the code of the
+-- answer), and the seconds after which it may come again.  none(): is there no
+-- worker at all?
 -- Yields.
-function _M.wait(self, place, request)
-    local waiters = self.waiters
+function _M.wait(_, r, zone, place, none)
+    post = post or cast("int (*)(void *, int)", C.ngx_http_lua_ffi_sema_post)
 
-    update_time()
-    held.sweep()
+    place.semaphore = place.semaphore or new_semaphore(0)
+    place.tries = place.tries + 1
 
-    if not place then
-        self.come = self.come + 1
-        place = { since = now(), number = self.come, waiters = waiters }
+    -- a place that the request can't use is not asked for in a loop
+    if place.tries > 2 then
+        sleep(AGAIN)
     end
 
-    if not place.waits then
-        place.waits = true
+    local state = C.ngx_http_kv_router_ffi_queue_line(r, zone,
+                                                      place.semaphore.sem, post)
 
-        if #waiters == 0 then
-            return place
-        end
-    end
-
-    local deadline = place.since + self.timeout
-
-    if not place.hold then
-        if #waiters >= self.size then
-            return nil, "full"
-        end
-
-        line_up(self, place, request)
-
-    elseif now() >= deadline then
-        _M.leave(self, place)
-        return nil, "timeout"
-    end
-
-    repeat
-        place.semaphore:wait(waiters[1] == place and LOOK
-                             or max(deadline - now(), LOOK))
+    while state == WAITS do
         update_time()
-        held.sweep()
 
-        if waiters[1] == place then
-            return place
+        local left = place.deadline - now()
+
+        if left <= 0 then
+            local why = none() and NO_WORKER or TIMEOUT
+
+            C.ngx_http_kv_router_ffi_queue_leave(r, zone, why)
+            state = GOES + 1 + why
+            break
         end
-    until now() >= deadline
 
-    _M.leave(self, place)
-
-    return nil, "timeout"
-end
-
-
--- A request of this process has ended.
-function _M.ended(self)
-    held.sweep()
-
-    local first = self.waiters[1]
-
-    if first and first.semaphore:count() <= 0 then
-        first.semaphore:post(1)
+        place.semaphore:wait(min(left, LOOK))
+        state = C.ngx_http_kv_router_ffi_queue_poll(r, zone)
     end
-end
 
+    if state == GOES then
+        return true
+    end
 
--- How many wait.
-function _M.waiting(self)
-    held.sweep()
-
-    return #self.waiters
+    return nil, REASONS[state - GOES - 1],
+           C.ngx_http_kv_router_ffi_queue_expected(r)
 end
 
 
