@@ -668,12 +668,6 @@ function router:access(given)
 
     local place = gate:begin(r, zone, req)
 
-    local function no_workers()
-        local _, _, none = candidates(r, zone, by_load, true)
-
-        return none
-    end
-
     while true do
         local found, told, none, full = candidates(r, zone, by_load,
                                                    text and place)
@@ -702,7 +696,7 @@ function router:access(given)
             spent = spent or now_us() - started
             times.waits(r, zone)
 
-            local goes, code, after = gate:wait(r, zone, place, no_workers)
+            local goes, code, after = gate:wait(r, zone, place)
 
             if not goes then
                 times.waited(r, zone)

@@ -397,9 +397,8 @@ int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     void *semaphore, ngx_http_kv_router_sem_post_pt post);
 int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
 
-/* access: a request that waits gives up; why: NGX_HTTP_KV_ROUTER_REFUSED_… */
-void ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone,
-    uint32_t why);
+/* access: a request that waits gives up; returns why it is refused, as poll() */
+int ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone);
 
 /* access: the seconds that the request was expected to wait; 0: not known */
 double ngx_http_kv_router_ffi_queue_expected(ngx_http_request_t *r);

@@ -733,15 +733,20 @@ ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone)
 }
 
 
-void
-ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone,
-    uint32_t why)
+int
+ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone)
 {
-    ngx_http_kv_router_ctx_t  *ctx;
+    int                                rc;
+    char                              *err;
+    const ngx_http_kv_router_match_t  *match;
 
-    ctx = ngx_http_kv_router_get_ctx(r);
+    rc = ngx_http_kv_router_ffi_candidates(r, zone, NGX_HTTP_KV_ROUTER_UNBOUND,
+                                           &match, &err);
 
-    (void) ngx_http_kv_router_queue_refuse(ctx, why);
+    return ngx_http_kv_router_queue_refuse(ngx_http_kv_router_get_ctx(r),
+                                           rc == NGX_DECLINED
+                                           ? NGX_HTTP_KV_ROUTER_REFUSED_GONE
+                                           : NGX_HTTP_KV_ROUTER_REFUSED_TIMEOUT);
 }
 
 

@@ -765,6 +765,11 @@ kvr_admit_sweep(kvr_admit_t *q, uint64_t now_ms)
 
     for (i = 0; i < q->zone->nentries; i++) {
 
+        if (i % 8 == 0 && !kvr_load64((kvr_word_t *) q->states + i / 8)) {
+            i += 7;
+            continue;
+        }
+
         if (kvr_admit_state(q, i) == KVR_ADMIT_FREE) {
             continue;
         }

@@ -64,8 +64,7 @@ int ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
 int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     void *semaphore, ngx_http_kv_router_sem_post_pt post);
 int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
-void ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone,
-    uint32_t why);
+int ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone);
 double ngx_http_kv_router_ffi_queue_expected(ngx_http_request_t *r);
 ]]
 
@@ -76,7 +75,6 @@ local mt = { __index = _M }
 
 local OK = 0
 local WAITS, GOES = 0, 1         -- NGX_HTTP_KV_ROUTER_QUEUE_...
-local TIMEOUT, NO_WORKER = 3, 5  -- NGX_HTTP_KV_ROUTER_REFUSED_...
 
 -- by these numbers, from 0
 local REASONS = { [0] = "queue_full", "tenant_limit", "too_late", "overload",
@@ -359,10 +357,9 @@ end
 
 -- A request that has found no room waits until a place is granted to it.
 -- Returns true: it is to look again; or nil, why it is refused (the code of the
--- answer), and the seconds after which it may come again.  none(): is there no
--- worker at all?
+-- answer), and the seconds after which it may come again.
 -- Yields.
-function _M.wait(_, r, zone, place, none)
+function _M.wait(_, r, zone, place)
     post = post or cast("int (*)(void *, int)", C.ngx_http_lua_ffi_sema_post)
 
     place.semaphore = place.semaphore or new_semaphore(0)
@@ -382,10 +379,7 @@ function _M.wait(_, r, zone, place, none)
         local left = place.deadline - now()
 
         if left <= 0 then
-            local why = none() and NO_WORKER or TIMEOUT
-
-            C.ngx_http_kv_router_ffi_queue_leave(r, zone, why)
-            state = GOES + 1 + why
+            state = C.ngx_http_kv_router_ffi_queue_leave(r, zone)
             break
         end
 
