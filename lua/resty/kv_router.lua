@@ -45,10 +45,7 @@ local context_of = policy.context
 local decide = policy.decide
 local error = error
 local ffi_string = require("ffi").string
-local floor = math.floor
-local format = string.format
 local get_last_failure = balancer.get_last_failure
-local max = math.max
 local min = math.min
 local ngx = ngx
 local ngx_exit = ngx.exit
@@ -57,9 +54,9 @@ local now_us = lib.now_us
 local pcall = pcall
 local peer = lib.peer
 local pid = ngx.worker.pid
-local print = ngx.print
 local prompt = lib.prompt
 local read_body = require("resty.kv_router.request.body").read
+local refusal = require "resty.kv_router.request.refusal"
 local reserve = lib.reserve
 local reserved = lib.reserved
 local set_current_peer = balancer.set_current_peer
@@ -115,14 +112,6 @@ local NOTHING = {}
 -- Names of models that no worker serves: those that are logged.
 local UNSERVED_MAX = 32
 
--- Why a request is refused that finds no room, by the code of the answer.
-local REFUSALS = {
-    queue_full = "too many requests wait",
-    tenant_limit = "the tenant has its maximum number of requests",
-    too_late = "the request could not be served in time",
-    overload = "all workers are busy",
-}
-
 -- Why nobody is asked for token ids, and what to do.
 local NO_TOKENIZER = "no tokenizer is configured: they were routed by load; set "
                      .. 'tokenizer = "auto" in kv.new()'
@@ -135,16 +124,6 @@ local BY_LOAD = { least_loaded = true, p2c = true, random = true,
                   round_robin = true }
 
 local NO_PEER = -3               -- NGX_BUSY: nginx answers 502
-local RETRY_AFTER = 1            -- seconds, at least,
-local RETRY_AFTER_MAX = 60       -- and at most
-local NO_WORKER = '{"error":{"message":"no worker is available",'
-                  .. '"type":"service_unavailable","param":null,'
-                  .. '"code":"no_worker"}}\n'
-local UNKNOWN_MODEL = '{"error":{"message":"the model does not exist",'
-                      .. '"type":"invalid_request_error","param":"model",'
-                      .. '"code":"model_not_found"}}\n'
-local OVERLOAD = '{"error":{"message":"%s","type":"overloaded","param":null,'
-                 .. '"code":"%s"}}\n'
 
 
 -- Random numbers of this process: made by its first request, after the fork.
@@ -303,49 +282,6 @@ local function zone_of(self)
     end
 
     return zone
-end
-
-
--- after: seconds, as far as is known, until another try may end otherwise; nil:
--- none will.
-local function refuse(status, body, after)
-    ngx.status = status
-    ngx.header["Retry-After"] = after and floor(
-        min(max(after, RETRY_AFTER), RETRY_AFTER_MAX)
-        * (0.9 + 0.2 * random()) + 0.5)
-    ngx.header["Content-Type"] = "application/json"
-    print(body)
-
-    return ngx_exit(status)
-end
-
-
-local function not_found(zone)
-    lib.refused(zone, WHY.UNKNOWN_MODEL)
-
-    return refuse(404, UNKNOWN_MODEL)
-end
-
-
-local function no_worker(zone)
-    lib.refused(zone, WHY.NO_WORKER)
-
-    return refuse(503, NO_WORKER, 0)
-end
-
-
--- why: the code of the answer.
-local function overloaded(self, zone, why, after)
-    if why == "no_worker" then
-        return no_worker(zone)
-    end
-
-    lib.refused(zone, WHY.OVERLOAD)
-    limited("overload " .. why, log.MINUTE, WARN, 'zone "' .. self.name
-            .. '": requests are refused: ' .. REFUSALS[why])
-
-    return refuse(why == "overload" and self.overload_status or 429,
-                  format(OVERLOAD, REFUSALS[why], why), after)
 end
 
 
@@ -662,7 +598,7 @@ function router:access(given)
         tell_unserved(self, unserved)
 
         if self.refuses_models then
-            return not_found(zone)
+            return refusal.not_found(zone)
         end
     end
 
@@ -701,22 +637,22 @@ function router:access(given)
             if not goes then
                 times.waited(r, zone)
 
-                return overloaded(self, zone, code, after)
+                return refusal.overloaded(self, zone, code, after)
             end
 
             started = now_us() - spent
 
         elseif full then
-            return overloaded(self, zone, "overload", 0)
+            return refusal.overloaded(self, zone, "overload")
 
         elseif none then
-            return no_worker(zone)
+            return refusal.no_worker(zone)
 
         else
             log_failure(self, found, err or told, by_load)
 
             if by_load then
-                return refuse(503, NO_WORKER, 0)
+                return refusal.no_worker(nil)
             end
 
             by_load = true

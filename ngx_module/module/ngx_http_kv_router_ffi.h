@@ -34,7 +34,7 @@
 #define NGX_HTTP_KV_ROUTER_UNBOUND       2  /* workers that are full are
                                                candidates, too */
 
-/* what becomes of a request that waits; more: refused, by the reasons of
+/* the state of a request that waits; more: refused, by the reasons of
    ngx_http_kv_router_module.h */
 #define NGX_HTTP_KV_ROUTER_QUEUE_WAITS    0
 #define NGX_HTTP_KV_ROUTER_QUEUE_GOES     1
@@ -383,8 +383,8 @@ int ngx_http_kv_router_ffi_queue_rules(void *zone,
  * the functions below must not be called.
  */
 int ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
-    uint32_t class, const unsigned char *tenant, size_t len, double max_tokens,
-    double wait);
+    uint32_t class, const unsigned char *tenant, size_t len,
+    double max_tokens, double wait);
 
 /*
  * access: the request waits for room.  Returns NGX_HTTP_KV_ROUTER_QUEUE_…; if
@@ -397,7 +397,7 @@ int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     void *semaphore, ngx_http_kv_router_sem_post_pt post);
 int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
 
-/* access: a request that waits gives up; returns why it is refused, as poll() */
+/* access: a request that waits gives up; why it is refused, as poll() */
 int ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone);
 
 /* access: the seconds that the request was expected to wait; 0: not known */

@@ -317,9 +317,8 @@ typedef struct {
 } ngx_http_kv_router_rings_t;
 
 /*
- * What came of the requests of a class, by its place in the rules of the
- * queue; the names of KVR_RULES_CLASSES of them.  Zeroed by whichever process
- * puts another name there.
+ * The counters of a class, by its place in the rules of the queue.  A process
+ * that puts another name there zeroes them.
  */
 
 #define NGX_HTTP_KV_ROUTER_REFUSAL_LIST(X)                                    \
@@ -345,9 +344,9 @@ typedef struct {
     u_char                          name[NGX_HTTP_KV_ROUTER_CLASS_NAME];
     ngx_atomic_t                    refused[NGX_HTTP_KV_ROUTER_REFUSALS];
     ngx_atomic_t                    would_wait;    /* by queue_mode=observe */
-    ngx_atomic_t                    requests;      /* that have ended, */
-    ngx_atomic_t                    tokens;        /* and what they cost */
-    kvr_histogram_t                 wait;          /* of those that waited */
+    ngx_atomic_t                    requests;      /* ended */
+    ngx_atomic_t                    tokens;        /* as charged */
+    kvr_histogram_t                 wait;          /* of all that waited */
 } ngx_http_kv_router_class_t;
 
 

@@ -129,7 +129,10 @@ ngx_http_kv_router_bound_list(ngx_http_kv_router_ctx_t *ctx,
         }
 
         if (out
-            && ngx_http_kv_router_bound_reached(ctx->zone, c[i].max_prefill_tokens,
+            && !ngx_http_kv_router_queue_owns(ctx,
+                                    ngx_http_kv_router_holder(ctx, &c[i]))
+            && ngx_http_kv_router_bound_reached(ctx->zone,
+                                                c[i].max_prefill_tokens,
                                                 tokens - peers.prefill_tokens,
                                                 peers.prefill_tokens))
         {
@@ -279,7 +282,7 @@ ngx_http_kv_router_bound_worker(ngx_http_kv_router_zone_t *zone,
 
     return ngx_http_kv_router_bound_reached(zone, h->max_active, own.active,
                                             peers.active)
-           || (tokens
+           || (tokens && !ngx_http_kv_router_queue_owns(ctx, h)
                && ngx_http_kv_router_bound_reached(zone, bound,
                                                    own.prefill_tokens,
                                                    peers.prefill_tokens));

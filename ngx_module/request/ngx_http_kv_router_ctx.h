@@ -252,8 +252,8 @@ struct ngx_http_kv_router_ctx_s {
     } answer;
 
     /*
-     * Who goes first.  By queue.c, but for unbound, which found.c writes.
-     * Once a request; begun is 0 where nobody may wait.
+     * The queue.  By queue.c, but for unbound, which found.c writes.  Once a
+     * request; begun is 0 where nobody may wait.
      */
 
     struct {
@@ -265,7 +265,7 @@ struct ngx_http_kv_router_ctx_s {
         uint64_t                        name;      /* hash of the tenant */
         ngx_str_t                       tenant;
         ngx_msec_t                      deadline;
-        double                          waited_us;  /* so far */
+        double                          waited_us;
         void                           *semaphore; /* while it waits */
         ngx_http_kv_router_sem_post_pt  post;
         ngx_http_event_handler_pt       read;      /* of the request, before

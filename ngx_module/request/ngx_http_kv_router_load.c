@@ -419,7 +419,7 @@ ngx_http_kv_router_prefilled(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s)
 {
     if (s->holder != KVR_HOLDER_NONE) {
-        ngx_http_kv_router_rooms_freed(ctx->zone, s->holder);
+        ngx_http_kv_router_queue_freed(ctx->zone, s->holder);
         kvr_load_prefilled(&ctx->zone->run.router.load, s, ngx_current_msec);
     }
 }
@@ -453,6 +453,6 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
         s->request = 0;
     }
 
-    ngx_http_kv_router_rooms_freed(ctx->zone, s->holder);
+    ngx_http_kv_router_queue_freed(ctx->zone, s->holder);
     kvr_load_release(&ctx->zone->run.router.load, s, ngx_current_msec);
 }

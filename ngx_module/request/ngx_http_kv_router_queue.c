@@ -19,154 +19,11 @@
 
 #include "ngx_http_kv_router_route.h"
 
-#include <core/kvr_hash.h>
-
 
 #define NGX_HTTP_KV_ROUTER_TURNS_GIVEN  8     /* grants to others before a
                                                  request lines up */
 #define NGX_HTTP_KV_ROUTER_OUTPUT       256   /* tokens, if none is known */
 #define NGX_HTTP_KV_ROUTER_LAST         8     /* answers in a tenant's mean */
-
-
-/* ---- classes and tenants ------------------------------------------------ */
-
-static uint64_t
-ngx_http_kv_router_queue_hash(const u_char *name, size_t len)
-{
-    return ngx_max(kvr_hash_bytes(name, len, 0), 1);
-}
-
-
-/* Gives the zone what the newest kv.new() has said, as soon as it takes it. */
-
-void
-ngx_http_kv_router_queue_configure(ngx_http_kv_router_queue_t *q)
-{
-    kvr_rc_t                     rc;
-    uint32_t                     i, place;
-    kvr_rules_t                 *rules;
-    ngx_http_kv_router_class_t  *class;
-
-    rc = kvr_admit_configure(&q->admit, &q->rules);
-    rules = &q->admit.zone->rules;
-
-    q->pending = (rc == KVR_BUSY || rc == KVR_FULL);
-
-    for (i = 0; rc != KVR_BUSY && q->classes[i].hash; i++) {
-        place = kvr_rules_class(rules, q->classes[i].hash);
-        class = &q->zone->run.sh->classes[place];
-
-        if (rules->classes[place].hash == q->classes[i].hash
-            && ngx_strncmp(class->name, q->classes[i].name.data,
-                           q->classes[i].name.len + 1)
-               != 0)
-        {
-            ngx_memzero(class, sizeof(ngx_http_kv_router_class_t));
-            ngx_memcpy(class->name, q->classes[i].name.data,
-                       q->classes[i].name.len);
-        }
-
-        if (i + 1 == KVR_RULES_CLASSES) {
-            break;
-        }
-    }
-}
-
-
-/* Copies a name into memory of the process. */
-
-static ngx_int_t
-ngx_http_kv_router_queue_name(ngx_http_kv_router_queue_name_t *to,
-    const ngx_http_kv_router_rule_t *from)
-{
-    u_char  *p;
-
-    p = ngx_calloc(from->name_len + 1, ngx_cycle->log);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memcpy(p, from->name, from->name_len);
-
-    to->name.data = p;
-    to->name.len = from->name_len;
-    to->hash = ngx_http_kv_router_queue_hash(p, from->name_len);
-
-    return NGX_OK;
-}
-
-
-int
-ngx_http_kv_router_ffi_queue_rules(void *data,
-    const ngx_http_kv_router_rule_t *classes, uint32_t nclasses,
-    const ngx_http_kv_router_rule_t *tenants, uint32_t ntenants)
-{
-    ngx_http_kv_router_zone_t *zone = data;
-
-    uint32_t                     i;
-    kvr_rules_t                 *rules;
-    ngx_http_kv_router_queue_t  *q;
-
-    q = zone->run.queue;
-
-    if (q == NULL || nclasses > KVR_RULES_CLASSES
-        || ntenants > KVR_RULES_TENANTS)
-    {
-        return NGX_DECLINED;
-    }
-
-    rules = &q->rules;
-
-    if (rules->version) {
-        return NGX_OK;                  /* another kv.new() has said so */
-    }
-
-    for (i = 0; i < nclasses; i++) {
-        if (ngx_http_kv_router_queue_name(&q->classes[i], &classes[i])
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        rules->classes[i].hash = q->classes[i].hash;
-        rules->classes[i].weight = classes[i].weight;
-        rules->classes[i].most = classes[i].most;
-    }
-
-    for (i = 0; i < ntenants; i++) {
-        if (ngx_http_kv_router_queue_name(&q->tenants[i], &tenants[i])
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        rules->tenants[i].hash = q->tenants[i].hash;
-        rules->tenants[i].weight = tenants[i].weight;
-        rules->tenants[i].max_active = tenants[i].max_active;
-    }
-
-    rules->version = zone->conf.queue.version;
-    ngx_http_kv_router_queue_configure(q);
-
-    return NGX_OK;
-}
-
-
-ngx_http_kv_router_class_t *
-ngx_http_kv_router_queue_class(ngx_http_kv_router_ctx_t *ctx)
-{
-    ngx_http_kv_router_queue_t  *q;
-
-    q = ctx->zone->run.queue;
-
-    if (q == NULL || !ctx->queue.begun) {
-        return NULL;
-    }
-
-    return &ctx->zone->run.sh->classes[
-               kvr_rules_class(&q->admit.zone->rules,
-                               q->classes[ctx->queue.class].hash)];
-}
 
 
 /* ---- begin -------------------------------------------------------------- */
@@ -231,22 +88,6 @@ ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
 
 /* ---- an entry ----------------------------------------------------------- */
 
-static kvr_order_entry_t *
-ngx_http_kv_router_queue_entry(const ngx_http_kv_router_ctx_t *ctx)
-{
-    return &ctx->zone->run.queue->admit.entries[ctx->queue.entry];
-}
-
-
-static uint32_t
-ngx_http_kv_router_queue_state(const ngx_http_kv_router_ctx_t *ctx)
-{
-    return ctx->queue.entry == KVR_ADMIT_NONE || ctx->zone->run.queue == NULL
-           ? KVR_ADMIT_FREE
-           : kvr_admit_state(&ctx->zone->run.queue->admit, ctx->queue.entry);
-}
-
-
 static bool
 ngx_http_kv_router_queue_move(ngx_http_kv_router_ctx_t *ctx,
     kvr_admit_event_t event)
@@ -256,44 +97,7 @@ ngx_http_kv_router_queue_move(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-kvr_admit_row_t
-ngx_http_kv_router_queue_granted(ngx_http_kv_router_zone_t *zone,
-    const ngx_http_kv_router_ctx_t *ctx, const ngx_http_kv_router_holder_t *h)
-{
-    kvr_admit_row_t           row;
-    kvr_order_entry_t        *e;
-    ngx_http_kv_router_queue_t  *q;
-
-    ngx_memzero(&row, sizeof(kvr_admit_row_t));
-
-    q = zone->run.queue;
-
-    if (q == NULL) {
-        return row;
-    }
-
-    if (h) {
-        row = kvr_admit_granted(&q->admit, h->first);
-
-    } else {
-        row.requests = (int64_t) kvr_load64(&q->admit.zone->granted);
-    }
-
-    if (ctx && (ngx_http_kv_router_queue_state(ctx) & KVR_ADMIT_ROW)) {
-        e = ngx_http_kv_router_queue_entry(ctx);
-
-        if (h == NULL || e->worker == h->first) {
-            row.requests -= 1;
-            row.tokens -= ngx_max((int64_t) e->charge
-                                  - 2 * (int64_t) e->cost.output, 0);
-        }
-    }
-
-    return row;
-}
-
-
-/* What the request costs at the candidates that were found. */
+/* The cost of the request at the candidates that were found. */
 
 static void
 ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
@@ -323,7 +127,9 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
 
         /* of several ranks, the best one */
 
-        for (k = 0; k < n && cost->best[k].worker != worker; k++) { /* void */ }
+        for (k = 0; k < n && cost->best[k].worker != worker; k++) {
+            /* void */
+        }
 
         if (k < n && cost->best[k].uncached <= tokens) {
             continue;
@@ -353,28 +159,34 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
 
 
 /*
- * The pool of the request's model.  A model that no worker serves is any, as
- * clients can make up names.  If there are too many pools, the request is one
- * of any model, and narrow.
+ * The pool is that of the model of the candidates: clients can make up names.
+ * If there are too many pools, the request is one of any model, and narrow; so
+ * is a request that has no candidates, until it lines up again.
  */
 
 static ngx_int_t
 ngx_http_kv_router_queue_claim(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                     pool;
-    ngx_str_t                    model;
-    ngx_uint_t                   narrow;
-    kvr_order_entry_t           *e;
-    ngx_http_kv_router_queue_t  *q;
+    uint32_t                         i, pool;
+    ngx_str_t                        model;
+    ngx_uint_t                       narrow;
+    kvr_order_entry_t               *e;
+    ngx_http_kv_router_queue_t      *q;
+    ngx_http_kv_router_candidate_t  *c;
 
     q = ctx->zone->run.queue;
+    narrow = ctx->prompt.allowed.data || ctx->prompt.adapter.len
+             || ctx->found.match.n == 0;
 
     ngx_str_null(&model);
-    narrow = ctx->prompt.allowed.data || ctx->prompt.adapter.len;
 
-    if (ctx->prompt.view.model && !ctx->prompt.view.unserved && !narrow) {
-        model.data = (u_char *) ctx->prompt.view.model;
-        model.len = ctx->prompt.view.model_len;
+    for (i = 0; i < ctx->found.match.n && model.len == 0; i++) {
+        c = &ctx->found.candidates[i];
+
+        if (ctx->prompt.view.model && !ctx->prompt.view.unserved) {
+            model.data = (u_char *) c->model;
+            model.len = c->model_len;
+        }
     }
 
     pool = kvr_admit_pool(&q->admit, ngx_http_kv_router_pool_key(&model,
@@ -418,7 +230,7 @@ ngx_http_kv_router_queue_drop(ngx_http_kv_router_ctx_t *ctx)
         worker = ngx_http_kv_router_queue_entry(ctx)->worker;
 
         if (ngx_http_kv_router_queue_state(ctx) & KVR_ORDER_CHARGED) {
-            ngx_http_kv_router_rooms_freed(ctx->zone, worker);
+            ngx_http_kv_router_queue_freed(ctx->zone, worker);
         }
 
         (void) ngx_http_kv_router_queue_move(ctx, KVR_ADMIT_LEAVE);
@@ -740,13 +552,14 @@ ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone)
     char                              *err;
     const ngx_http_kv_router_match_t  *match;
 
+    uint32_t                           why;
+
     rc = ngx_http_kv_router_ffi_candidates(r, zone, NGX_HTTP_KV_ROUTER_UNBOUND,
                                            &match, &err);
+    why = rc == NGX_DECLINED ? NGX_HTTP_KV_ROUTER_REFUSED_GONE
+                             : NGX_HTTP_KV_ROUTER_REFUSED_TIMEOUT;
 
-    return ngx_http_kv_router_queue_refuse(ngx_http_kv_router_get_ctx(r),
-                                           rc == NGX_DECLINED
-                                           ? NGX_HTTP_KV_ROUTER_REFUSED_GONE
-                                           : NGX_HTTP_KV_ROUTER_REFUSED_TIMEOUT);
+    return ngx_http_kv_router_queue_refuse(ngx_http_kv_router_get_ctx(r), why);
 }
 
 
@@ -763,7 +576,7 @@ ngx_http_kv_router_ffi_queue_expected(ngx_http_request_t *r)
 
 /* ---- the end ------------------------------------------------------------ */
 
-/* What the request has cost: nothing if it failed before any output. */
+/* The cost of a request that has ended: 0 if it failed before any output. */
 
 static uint32_t
 ngx_http_kv_router_queue_tokens(ngx_http_kv_router_ctx_t *ctx)

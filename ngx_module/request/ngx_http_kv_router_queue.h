@@ -25,8 +25,8 @@ typedef struct {
 } ngx_http_kv_router_queue_name_t;
 
 
-/* how long the answers of a tenant are; of another one with the same place,
-   the record begins anew */
+/* the length of a tenant's answers; of another tenant with the same place the
+   record begins anew */
 
 typedef struct {
     uint64_t                        name;
@@ -34,7 +34,7 @@ typedef struct {
 } ngx_http_kv_router_output_t;
 
 
-/* what a pool has, as counted for a version of the fleet, once a second */
+/* the workers of a pool, counted for a version of the fleet, once a second */
 
 typedef struct {
     uint32_t                        version;
@@ -65,6 +65,7 @@ struct ngx_http_kv_router_queue_s {
     ngx_event_t                     look;      /* at the end of this turn, */
     uint32_t                        freed[NGX_HTTP_KV_ROUTER_FREED];
     ngx_uint_t                      nfreed;    /* at these holders */
+    uint32_t                        turn;      /* of the pools */
     ngx_connection_t               *socket;    /* NULL: wakes come by the
                                                   timer alone */
     ngx_http_kv_router_output_t     outputs[NGX_HTTP_KV_ROUTER_OUTPUTS];

@@ -25,7 +25,7 @@
 
 
 #define NGX_HTTP_KV_ROUTER_ROOMS_IDLE  500      /* ms, while none waits here */
-#define NGX_HTTP_KV_ROUTER_ROOMS_WAKES  (KVR_ADMIT_WAKES / 2)
+#define NGX_HTTP_KV_ROUTER_ROOMS_TELL  (KVR_ADMIT_WAKES / 2)
 
 
 /* A worker that is looked at for a pool. */
@@ -38,14 +38,12 @@ typedef struct {
 } ngx_http_kv_router_look_t;
 
 
-static void ngx_http_kv_router_rooms_worker(ngx_http_kv_router_queue_t *q,
-    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h);
 static void ngx_http_kv_router_rooms_tell(ngx_http_kv_router_queue_t *q);
 
 
 /* ---- has a worker room for a pool? -------------------------------------- */
 
-/* The key of a pool is the hash of its model, 0: any, and the bits of roles. */
+/* The key of a pool: the hash of its model, 0: any, and the bits of roles. */
 
 uint64_t
 ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles)
@@ -236,7 +234,7 @@ ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
 
     rc = kvr_admit_room(&q->admit, &w, mine, ngx_current_msec, entry);
 
-    if (q->admit.nwakes >= NGX_HTTP_KV_ROUTER_ROOMS_WAKES) {
+    if (q->admit.nwakes >= NGX_HTTP_KV_ROUTER_ROOMS_TELL) {
         ngx_http_kv_router_rooms_tell(q);
 
     } else if (q->admit.nwakes || q->admit.look) {
@@ -268,13 +266,18 @@ static void
 ngx_http_kv_router_rooms_worker(ngx_http_kv_router_queue_t *q,
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h)
 {
-    uint32_t  i, pool, entry;
+    uint32_t  i, n, pool, entry;
 
-    for (i = 0; i < KVR_ADMIT_POOLS; i++) {
+    for (n = 0; n < KVR_ADMIT_POOLS && q->admit.zone->pools[n].key; n++) {
+        /* void */
+    }
 
-        /* no pool is always the first one */
+    /* each pool is the first one in its turn */
 
-        pool = (i + (uint32_t) ngx_current_msec) % KVR_ADMIT_POOLS;
+    q->turn++;
+
+    for (i = 0; i < n; i++) {
+        pool = (i + q->turn) % n;
 
         while (kvr_admit_waiting(&q->admit, pool)
                && ngx_http_kv_router_room(q, fleet, h, pool, KVR_ADMIT_NONE,
@@ -308,28 +311,6 @@ ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q)
     }
 
     ngx_http_kv_router_fleet_put(fleet);
-}
-
-
-void
-ngx_http_kv_router_rooms_freed(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder)
-{
-    ngx_http_kv_router_queue_t  *q;
-
-    q = zone->run.queue;
-
-    if (q == NULL) {
-        return;
-    }
-
-    if (q->nfreed < NGX_HTTP_KV_ROUTER_FREED) {
-        q->freed[q->nfreed] = holder;
-    }
-
-    q->nfreed++;
-
-    ngx_post_event(&q->look, &ngx_posted_events);
 }
 
 
@@ -368,7 +349,7 @@ ngx_http_kv_router_rooms_turn(ngx_event_t *ev)
     dummy = ev->data;
     q = dummy->data;
 
-    /* who begins to wait after this sees what was freed before it */
+    /* a request that begins to wait after this sees the places freed before */
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 
@@ -464,7 +445,7 @@ ngx_http_kv_router_rooms_tell(ngx_http_kv_router_queue_t *q)
         } else if (n && q->socket) {
             len = ngx_http_kv_router_rooms_address(q, owner, &sun);
 
-            /* what is lost is told again by a sweep, and counted */
+            /* a sweep tells again of a datagram that is lost, and counts it */
 
             (void) sendto(q->socket->fd, entries, n * sizeof(uint32_t),
                           MSG_DONTWAIT|MSG_NOSIGNAL, (struct sockaddr *) &sun,

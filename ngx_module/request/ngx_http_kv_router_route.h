@@ -80,6 +80,75 @@ void ngx_http_kv_router_keys_drop(ngx_http_kv_router_ctx_t *ctx);
 ngx_int_t ngx_http_kv_router_keys_text(ngx_http_kv_router_ctx_t *ctx);
 
 
+/* ---- queue -------------------------------------------------------------- */
+
+/*
+ * granted: the places that are granted at a worker, or, where h is NULL, at
+ * all workers, and not yet reserved, but for that of ctx; NULL: for any
+ */
+kvr_admit_row_t ngx_http_kv_router_queue_granted(
+    ngx_http_kv_router_zone_t *zone, const ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_holder_t *h);
+
+/*
+ * granted: has the request a place at the worker?  Then the bound of tokens is
+ * no matter: another grant may have passed it since.
+ */
+ngx_uint_t ngx_http_kv_router_queue_owns(const ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_holder_t *h);
+
+/* granted: a worker may have room: it is looked at at the end of this turn */
+void ngx_http_kv_router_queue_freed(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder);
+
+/* granted: the request's entry, if it has one, and its state, or FREE */
+kvr_order_entry_t *ngx_http_kv_router_queue_entry(
+    const ngx_http_kv_router_ctx_t *ctx);
+uint32_t ngx_http_kv_router_queue_state(const ngx_http_kv_router_ctx_t *ctx);
+
+/* rules: the hash of a class or of a tenant, not 0 */
+uint64_t ngx_http_kv_router_queue_hash(const u_char *name, size_t len);
+
+/* rules: gives the zone the process's classes and tenants */
+void ngx_http_kv_router_queue_configure(ngx_http_kv_router_queue_t *q);
+
+/* rules: the counters of the request's class; NULL: it has none */
+ngx_http_kv_router_class_t *ngx_http_kv_router_queue_class(
+    ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * rooms: gives the place of a worker, if it has any, to those that wait in a
+ * pool.  h: the first rank that the fleet knows of it.  mine, entry, result:
+ * as kvr_admit_room().
+ */
+kvr_rc_t ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
+    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h,
+    uint32_t pool, uint32_t mine, uint32_t *entry);
+
+/* rooms: the same of all workers, for all pools */
+void ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q);
+
+/* rooms: may the queue grant at this worker at all? */
+ngx_uint_t ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
+    ngx_http_kv_router_holder_t *h);
+
+/* rooms: the key of the pool of a model, and of the eligible roles */
+uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
+
+/*
+ * queue: may the request reserve, at candidate i or elsewhere?  NGX_BUSY: it
+ * is to wait.  Behind NGX_OK comes queue_used(): 1: the request has reserved,
+ * 0: it has found no room.
+ */
+ngx_int_t ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx,
+    uint32_t i);
+void ngx_http_kv_router_queue_used(ngx_http_kv_router_ctx_t *ctx,
+    ngx_uint_t used);
+
+/* queue: the request has ended */
+void ngx_http_kv_router_queue_end(ngx_http_kv_router_ctx_t *ctx);
+
+
 /* ---- found -------------------------------------------------------------- */
 
 /*
@@ -149,64 +218,6 @@ void ngx_http_kv_router_bound_begin(ngx_http_kv_router_ctx_t *ctx);
 ngx_int_t ngx_http_kv_router_bound_end(ngx_http_kv_router_ctx_t *ctx);
 
 
-/* ---- queue -------------------------------------------------------------- */
-
-/*
- * queue: what is granted at a worker, or, where h is NULL, at all workers, and
- * not yet reserved, but for the grant of ctx
- */
-kvr_admit_row_t ngx_http_kv_router_queue_granted(
-    ngx_http_kv_router_zone_t *zone, const ngx_http_kv_router_ctx_t *ctx,
-    const ngx_http_kv_router_holder_t *h);
-
-/*
- * queue: may the request reserve, at candidate i or elsewhere?  NGX_BUSY: it
- * is to wait.  Behind NGX_OK comes queue_used(): 1: the request has reserved,
- * 0: it has found no room.
- */
-ngx_int_t ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx,
-    uint32_t i);
-void ngx_http_kv_router_queue_used(ngx_http_kv_router_ctx_t *ctx,
-    ngx_uint_t used);
-
-/* queue: tells the zone the process's classes and tenants */
-void ngx_http_kv_router_queue_configure(ngx_http_kv_router_queue_t *q);
-
-/* rooms: the key of the pool of a model, and of the eligible roles */
-uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
-
-/* queue: the request has ended */
-void ngx_http_kv_router_queue_end(ngx_http_kv_router_ctx_t *ctx);
-
-/* queue: what is counted of the request's class; NULL: it has none */
-ngx_http_kv_router_class_t *ngx_http_kv_router_queue_class(
-    ngx_http_kv_router_ctx_t *ctx);
-
-/*
- * rooms: the places of a worker, by the first holder of which a fleet knows
- * it, in a pool; gives what is free to those that wait.  mine, entry, result:
- * as kvr_admit_room().
- */
-kvr_rc_t ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
-    ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h,
-    uint32_t pool, uint32_t mine, uint32_t *entry);
-
-/* rooms: all of them, or at the end of this turn */
-void ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q);
-
-/* rooms: a worker may have room: it is looked at at the end of this turn */
-void ngx_http_kv_router_rooms_freed(ngx_http_kv_router_zone_t *zone,
-    uint32_t holder);
-
-/* rooms: may the queue grant at this worker at all? */
-ngx_uint_t ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_holder_t *h);
-
-/* load: the tokens that are to be prefilled at candidate c, see load.c */
-uint32_t ngx_http_kv_router_uncached(ngx_http_kv_router_ctx_t *ctx,
-    const ngx_http_kv_router_candidate_t *c);
-
-
 /* ---- choice ------------------------------------------------------------- */
 
 /*
@@ -224,6 +235,10 @@ void ngx_http_kv_router_choice_drop(ngx_http_kv_router_ctx_t *ctx);
 
 /* load: weighs a text that costs its bytes; to be done before bound_begin() */
 void ngx_http_kv_router_weigh(ngx_http_kv_router_ctx_t *ctx);
+
+/* load: the tokens that are to be prefilled at candidate c, see load.c */
+uint32_t ngx_http_kv_router_uncached(ngx_http_kv_router_ctx_t *ctx,
+    const ngx_http_kv_router_candidate_t *c);
 
 /* load: makes s, an empty reservation, the request's at candidate i */
 void ngx_http_kv_router_charge(ngx_http_kv_router_ctx_t *ctx,

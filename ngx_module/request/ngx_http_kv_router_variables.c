@@ -82,6 +82,7 @@ static ngx_int_t
 ngx_http_kv_router_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
+    double                           us;
     u_char                          *p;
     ngx_str_t                        s;
     ngx_http_kv_router_ctx_t        *ctx;
@@ -109,8 +110,13 @@ ngx_http_kv_router_variable(ngx_http_request_t *r,
                 return NGX_ERROR;
             }
 
+            /* a request whose client has left waits still, as it is logged */
+
+            us = ctx->queue.waited_us
+                 + (ctx->times.waits_us ? ngx_http_kv_router_now_us()
+                                          - ctx->times.waits_us : 0);
             s.data = p;
-            s.len = ngx_sprintf(p, "%.3f", ctx->queue.waited_us / 1e6) - p;
+            s.len = ngx_sprintf(p, "%.3f", us / 1e6) - p;
             goto found;
         }
     }

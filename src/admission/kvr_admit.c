@@ -235,7 +235,8 @@ static uint32_t
 kvr_admit_why(kvr_admit_t *q, kvr_order_entry_t *e, uint32_t tenant)
 {
     double                     weights, expected;
-    uint32_t                   i, waiting;
+    int64_t                    room;
+    uint32_t                   i;
     kvr_pace_t                *p;
     const kvr_order_t         *o;
     const kvr_order_class_t   *c;
@@ -245,7 +246,7 @@ kvr_admit_why(kvr_admit_t *q, kvr_order_entry_t *e, uint32_t tenant)
     o = &q->orders[e->pool];
     t = &o->tenants[tenant];
     c = o->zone->classes;
-    waiting = (uint32_t) q->zone->granted;
+    room = (int64_t) q->zone->limit - (int64_t) q->zone->granted;
     weights = c[t->class].waiting ? 0 : c[t->class].weight;
 
     for (i = 0; i < KVR_ORDER_CLASSES; i++) {
@@ -253,7 +254,7 @@ kvr_admit_why(kvr_admit_t *q, kvr_order_entry_t *e, uint32_t tenant)
     }
 
     for (i = 0; i < KVR_ADMIT_POOLS; i++) {
-        waiting += q->orders[i].zone->waiting;
+        room -= q->orders[i].zone->waiting;
     }
 
     c += t->class;
@@ -265,7 +266,7 @@ kvr_admit_why(kvr_admit_t *q, kvr_order_entry_t *e, uint32_t tenant)
 
     e->expected_ms = (uint32_t) kvr_min(expected * 1000, INT32_MAX);
 
-    return waiting >= q->zone->limit ? KVR_ADMIT_FULL
+    return t->waiting / KVR_ADMIT_GREED >= room ? KVR_ADMIT_FULL
            : !kvr_order_may(o, tenant) ? KVR_ADMIT_LIMIT
            : kvr_pace_late(p, expected, ((double) e->deadline_ms
                                          - (double) e->at_ms) / 1000)
@@ -765,12 +766,8 @@ kvr_admit_sweep(kvr_admit_t *q, uint64_t now_ms)
 
     for (i = 0; i < q->zone->nentries; i++) {
 
-        if (i % 8 == 0 && !kvr_load64((kvr_word_t *) q->states + i / 8)) {
-            i += 7;
-            continue;
-        }
-
         if (kvr_admit_state(q, i) == KVR_ADMIT_FREE) {
+            i += i % 8 || kvr_load64((kvr_word_t *) q->states + i / 8) ? 0 : 7;
             continue;
         }
 

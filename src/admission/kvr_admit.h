@@ -79,6 +79,8 @@
 #define KVR_ADMIT_DOUBT_US   1000       /* the lock held so long: does its
                                            owner live? */
 #define KVR_ADMIT_STUCK_US   10000
+#define KVR_ADMIT_GREED      4          /* so many times what is free may wait
+                                           of a tenant: others find a place */
 #define KVR_ADMIT_TURN       32         /* entries settled in one holding */
 #define KVR_ADMIT_WAKES      64
 #define KVR_ADMIT_NONE       KVR_ORDER_NONE
@@ -120,8 +122,8 @@ typedef enum {
     KVR_ADMIT_LEAVE = KVR_ADMIT_GOING | KVR_ADMIT_DUE
 } kvr_admit_event_t;
 
-/* Why an entry is refused: as many wait as may, the tenant has its max_active,
- * or it can't be in time. */
+/* Why an entry is refused: as many wait as may, in all or of the tenant, the
+ * tenant has its max_active, or it can't be in time. */
 typedef enum {
     KVR_ADMIT_FULL = 1,
     KVR_ADMIT_LIMIT,
@@ -170,7 +172,8 @@ typedef struct {
     bool                look;           /* the caller is to look at the rooms
                                            of all pools, and clears this */
     uint32_t            nwakes;         /* the caller is to tell these
-                                           processes, and clears the number */
+                                           processes, its own, too, and clears
+                                           the number */
     struct {
         kvr_owner_t  owner;
         uint32_t     entry;

@@ -30,6 +30,7 @@ local concat = table.concat
 local ffi_new = ffi.new
 local format = string.format
 local ipairs = ipairs
+local max = math.max
 local min = math.min
 local new_semaphore = semaphore.new
 local now = ngx.now
@@ -38,6 +39,7 @@ local pcall = pcall
 local setmetatable = setmetatable
 local sleep = ngx.sleep
 local sort = table.sort
+local start_time = ngx.req.start_time
 local sub = string.sub
 local tonumber = tonumber
 local tostring = tostring
@@ -83,7 +85,7 @@ local REASONS = { [0] = "queue_full", "tenant_limit", "too_late", "overload",
 local CLASSES_MAX = 8
 local TENANTS_MAX = 64
 local NAME_MAX = 31              -- bytes of a class's name
-local LOOK = 2                   -- seconds between two looks, without a wake
+local LOOK = 1                   -- seconds between two looks, without a wake
 local AGAIN = 0.02               -- seconds before a request looks again that has
                                  -- been granted a place in vain
 
@@ -341,7 +343,7 @@ function _M.begin(self, r, zone, request)
     local asked = tonumber(var.http_x_request_timeout_ms)
 
     if asked and asked > 0 then
-        wait = min(wait, asked / 1000)
+        wait = max(0, min(wait, asked / 1000 - (now() - start_time())))
     end
 
     if C.ngx_http_kv_router_ffi_queue_begin(r, zone, index - 1, tenant, #tenant,
