@@ -79,8 +79,9 @@
 #define KVR_ADMIT_DOUBT_US   1000       /* the lock held so long: does its
                                            owner live? */
 #define KVR_ADMIT_STUCK_US   10000
-#define KVR_ADMIT_GREED      4          /* so many times what is free may wait
-                                           of a tenant: others find a place */
+#define KVR_ADMIT_GREED      4          /* a tenant may have so many times the
+                                           entries that are free: others find
+                                           one */
 #define KVR_ADMIT_TURN       32         /* entries settled in one holding */
 #define KVR_ADMIT_WAKES      64
 #define KVR_ADMIT_NONE       KVR_ORDER_NONE

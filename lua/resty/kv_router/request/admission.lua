@@ -110,7 +110,7 @@ local post                       -- of the Lua module, which nginx alone has
 
 -- A list of what a table of settings names, in the order of the names.  Returns
 -- nil and what is wrong.
-local function named(given, what, specs, max, name_max)
+local function named(given, what, specs, most, name_max)
     local list = {}
 
     for name, conf in pairs(given) do
@@ -128,8 +128,8 @@ local function named(given, what, specs, max, name_max)
         list[#list + 1] = complete
     end
 
-    if #list > max then
-        return nil, '"' .. what .. '" must be at most ' .. max .. ", not "
+    if #list > most then
+        return nil, '"' .. what .. '" must be at most ' .. most .. ", not "
                     .. #list
     end
 
