@@ -52,6 +52,10 @@ ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *added,
     if (w) {
         ngx_http_kv_router_label_str(s, "worker", w->conf.id);
     }
+
+    if (s->key) {
+        ngx_http_kv_router_label(s, s->key, s->of);
+    }
 }
 
 

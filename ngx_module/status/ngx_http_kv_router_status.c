@@ -90,6 +90,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     s.answer = a;
     s.zone = zone;
     s.name = NULL;
+    s.key = NULL;
     s.openmetrics = openmetrics;
 
     if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
@@ -97,6 +98,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_zone_metrics(&s);
+    ngx_http_kv_router_queue_metrics(&s);
     ngx_http_kv_router_policy_metrics(&s);
     ngx_http_kv_router_times_metrics(&s);
     ngx_http_kv_router_model_metrics(&s);
@@ -280,11 +282,6 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     }
 
     ngx_http_kv_router_sync_metrics(s);
-
-    ngx_http_kv_router_metric(s, "waiting_requests", NULL, "Requests that "
-                              "wait for room, in all processes.");
-    ngx_http_kv_router_sample(s, NULL, NULL, NULL,
-                              kvr_load_waiting(&zone->run.router.load));
 
     ngx_http_kv_router_metric(s, "decisions_total", NULL, "Requests routed, "
                               "by what decided.");
