@@ -12,6 +12,7 @@
 #include "ngx_http_kv_router_metrics.h"
 
 #include <core/kvr_clock.h>
+#include <core/kvr_hash.h>
 #include <core/kvr_words.h>
 
 #include <stdlib.h>
@@ -192,7 +193,7 @@ ngx_http_kv_router_waiting_pool(ngx_http_kv_router_waiting_t *v,
 }
 
 
-/* The name, if the configuration has it, or else the hash. */
+/* The name, if the configuration has it or it is "", or else the hash. */
 
 static void
 ngx_http_kv_router_waiting_name(ngx_http_kv_router_zone_t *zone,
@@ -208,6 +209,10 @@ ngx_http_kv_router_waiting_name(ngx_http_kv_router_zone_t *zone,
 
     w->name.data = w->hex;
     w->name.len = ngx_sprintf(w->hex, "%08xD", (uint32_t) w->hash) - w->hex;
+
+    if (w->hash == kvr_hash_bytes("", 0, 0)) {
+        w->name.len = 0;
+    }
 
     for (i = 0; zone->run.queue && i < KVR_RULES_TENANTS; i++) {
         named = &zone->run.queue->tenants[i];
