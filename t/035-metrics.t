@@ -209,9 +209,11 @@ versions: true$
                 table.sort(list, function(a, b) return a.name < b.name end)
 
                 for _, w in ipairs(list) do
+                    local oldest = tonumber(w.oldest)
+
                     ngx.say(w.name:gsub("^%x%x%x%x%x%x%x%x$", "(hash)"), ": ",
                             w.waiting, " wait, ", w.active, " are served, ",
-                            w.oldest >= 0 and w.oldest < 30)
+                            oldest and oldest >= 0 and oldest < 30)
                 end
             end
 
@@ -246,6 +248,7 @@ batch: 2 wait, 0 are served, true
 interactive: 1 wait, 1 are served, true
 : 1 wait, 0 are served, true
 (hash): 1 wait, 0 are served, true
+other: 0 wait, 0 are served, nil
 team-a: 1 wait, 1 are served, true
 true
 load: none

@@ -61,6 +61,14 @@ void ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_worker_t *w, const char *name, const char *label,
     uint64_t value);
 
+/* The label of a field, if it has one, and its value, which ends a sample. */
+void ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base);
+
+/* Fields of the zone. */
+void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base);
+
 /* the peers of the zone with Redis */
 void ngx_http_kv_router_sync_metrics(ngx_http_kv_router_metrics_t *s);
 

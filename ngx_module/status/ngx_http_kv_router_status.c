@@ -26,8 +26,6 @@ typedef struct {
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_policy_metrics(
     ngx_http_kv_router_metrics_t *s);
@@ -199,7 +197,7 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
 
 /* ---- the zone ----------------------------------------------------------- */
 
-static void
+void
 ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base)
 {
@@ -222,7 +220,7 @@ ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
 }
 
 
-static void
+void
 ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_field_t *f, const void *base)
 {
