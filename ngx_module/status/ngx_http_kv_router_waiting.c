@@ -298,7 +298,7 @@ ngx_http_kv_router_queue_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 }
 
 
-/* Those of all rows that have these fields; the key is their label. */
+/* Metrics of all rows that have these fields; key: the name of their label. */
 
 static void
 ngx_http_kv_router_waiting_metrics(ngx_http_kv_router_metrics_t *s,
