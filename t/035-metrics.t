@@ -5,11 +5,14 @@ use lib 't/lib';
 use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
-    kv_router_zone  zone=main:16m block_size=4;
+    kv_router_zone  zone=main:32m block_size=4 queue=10;
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {
-            tokenizer = "none", queue = 10, queue_timeout = 60,
+            tokenizer = "none", class = "$http_x_class",
+            tenant = "$http_x_tenant", tenants = { ["team-a"] = {} },
+            classes = { interactive = { weight = 20, wait = 60 },
+                        batch = { wait = 60 } },
             policy = "kv_cost", policy_conf = { temperature = 0 },
         })
     }
@@ -174,24 +177,55 @@ versions: true$
 
 
 
-=== TEST 3: requests that wait are counted while they wait, and if they leave
+=== TEST 3: who waits in the queue, by class and tenant; who was served, and who left
 --- script
             put("a")
 
-            local hold = client.send("POST /v1/hold/completions?for=60 HTTP/1.0\r\n\r\n")
+            local function send(uri, class, tenant)
+                return client.send("POST /v1" .. uri .. " HTTP/1.0\r\nx-class: "
+                                   .. class .. "\r\nx-tenant: " .. tenant
+                                   .. "\r\n\r\n")
+            end
+
+            local hold = send("/hold/completions?for=60", "interactive", "team-a")
 
             hold:receiveuntil("\r\n\r\n")()
             hold:receive(4)
 
-            local one = client.send("POST /v1/completions HTTP/1.0\r\n\r\n")
-            local two = client.send("POST /v1/completions HTTP/1.0\r\n\r\n")
+            local one = send("/completions", "interactive", "team-a")
+            local two = send("/completions", "batch", "")
+            local three = send("/completions", "batch", "somebody")
 
             client.wait(function()
-                return metrics():find("waiting_requests{[^}]*} 2\n")
+                return metrics():find('queue_waiting{[^}]*class="batch"} 2\n')
             end)
-            ngx.say("two wait")
+            show(metrics(), "queue_waiting")
 
-            -- nginx finds out that a client left when the queue looks again
+            local queue = client.stats().queue
+
+            ngx.say(queue.limit, " ", queue.observe)
+
+            for _, list in ipairs { queue.classes, queue.tenants } do
+                table.sort(list, function(a, b) return a.name < b.name end)
+
+                for _, w in ipairs(list) do
+                    local oldest = tonumber(w.oldest)
+
+                    ngx.say(w.name:gsub("^%x%x%x%x%x%x%x%x$", "(hash)"), ": ",
+                            w.waiting, " wait, ", w.active, " are served, ",
+                            oldest and oldest >= 0 and oldest < 30)
+                end
+            end
+
+            -- who waits longer has waited longer
+            ngx.sleep(0.2)
+            ngx.say(client.stats().queue.classes[1].oldest
+                    - queue.classes[2].oldest >= 0.1)
+
+            three:close()
+            client.wait(function()
+                return metrics():find('class="batch",why="left"} 1\n')
+            end)
             hold:close()
             one:receive("*a")
             two:receive("*a")
@@ -199,13 +233,35 @@ versions: true$
 
             local text = metrics()
 
-            show(text, "waiting_requests")
-            show(text, "wait_duration_seconds_count")
+            show(text, "queue_waiting")
+            show(text, "queue_wait_seconds_count")
+            show(text, "queue_requests_total")
+            show(text, 'queue_refused_total.*"left"')
+            show(text, 'queue_tenant_active.*team')
+            ngx.say("they cost: ", text:find('queue_tokens_total[^\n]*batch"} [1-9]')
+                                   ~= nil)
 --- response_body
-two wait
+kv_router_queue_waiting{class="batch"} 2
+kv_router_queue_waiting{class="interactive"} 1
+10 false
+batch: 2 wait, 0 are served, true
+interactive: 1 wait, 1 are served, true
+: 1 wait, 0 are served, true
+(hash): 1 wait, 0 are served, true
+other: 0 wait, 0 are served, nil
+team-a: 1 wait, 1 are served, true
+true
 load: none
-kv_router_waiting_requests{} 0
-kv_router_wait_duration_seconds_count{} 2
+kv_router_queue_waiting{class="batch"} 0
+kv_router_queue_waiting{class="interactive"} 0
+kv_router_queue_wait_seconds_count{class="batch"} 2
+kv_router_queue_wait_seconds_count{class="interactive"} 1
+kv_router_queue_requests_total{class="batch"} 1
+kv_router_queue_requests_total{class="interactive"} 2
+kv_router_queue_refused_total{class="batch",why="left"} 1
+kv_router_queue_refused_total{class="interactive",why="left"} 0
+kv_router_queue_tenant_active{tenant="team-a"} 0
+they cost: true
 --- no_error_log
 [error]
 [alert]

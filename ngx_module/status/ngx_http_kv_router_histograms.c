@@ -10,13 +10,6 @@
 #include "ngx_http_kv_router_metrics.h"
 
 
-static void ngx_http_kv_router_histogram_metric(
-    ngx_http_kv_router_metrics_t *s, const ngx_http_kv_router_worker_t *w,
-    kvr_time_t kind, const kvr_histogram_t *h);
-static void ngx_http_kv_router_histogram_json(const char *key,
-    kvr_time_t kind, const kvr_histogram_t *h, yajl_gen g);
-
-
 static const struct {
     const char  *key;
     const char  *metric;
@@ -26,14 +19,12 @@ static const struct {
       "Time that a decision took, without questions and waits." },
     { "tokenize", "tokenize_duration_seconds",
       "Time until a text had its token ids, or was given up." },
-    { "wait", "wait_duration_seconds",
-      "Time that a request waited because all workers were full." },
     { "prefill", "prefill_duration_seconds",
       "Time that a prefill at another worker took." }
 };
 
 _Static_assert(sizeof(ngx_http_kv_router_times)
-               / sizeof(ngx_http_kv_router_times[0]) == KVR_TIME_FIRST_BYTE,
+               / sizeof(ngx_http_kv_router_times[0]) == KVR_TIME_WAIT,
                "a name for each");
 
 
@@ -43,7 +34,7 @@ ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s)
     ngx_uint_t                    i;
     ngx_http_kv_router_worker_t  *w;
 
-    for (i = 0; i < KVR_TIME_FIRST_BYTE; i++) {
+    for (i = 0; i < KVR_TIME_WAIT; i++) {
         ngx_http_kv_router_metric(s, ngx_http_kv_router_times[i].metric,
                                   "histogram",
                                   ngx_http_kv_router_times[i].help);
@@ -67,7 +58,7 @@ ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s)
 }
 
 
-static void
+void
 ngx_http_kv_router_histogram_metric(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_worker_t *w, kvr_time_t kind,
     const kvr_histogram_t *h)
@@ -224,7 +215,7 @@ ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
 
     ngx_http_kv_router_gen_map(g, "times");
 
-    for (i = 0; i < KVR_TIME_FIRST_BYTE; i++) {
+    for (i = 0; i < KVR_TIME_WAIT; i++) {
         ngx_http_kv_router_histogram_json(ngx_http_kv_router_times[i].key, i,
                                           &zone->run.sh->times[i], g);
     }
@@ -256,9 +247,7 @@ ngx_http_kv_router_served_json(ngx_http_kv_router_zone_t *zone,
 }
 
 
-/* Bounds in seconds; the last count is of what was longer than all. */
-
-static void
+void
 ngx_http_kv_router_histogram_json(const char *key, kvr_time_t kind,
     const kvr_histogram_t *h, yajl_gen g)
 {

@@ -52,6 +52,10 @@ ngx_http_kv_router_labels(ngx_http_kv_router_metrics_t *s, const char *added,
     if (w) {
         ngx_http_kv_router_label_str(s, "worker", w->conf.id);
     }
+
+    if (s->key) {
+        ngx_http_kv_router_label(s, s->key, s->of);
+    }
 }
 
 
@@ -137,4 +141,39 @@ ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
     }
 
     ngx_http_kv_router_value(s, value, 0);
+}
+
+
+void
+ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base)
+{
+    for ( /* void */ ; f->key; f++) {
+
+        if (f->metric == NULL
+            || (f->object && s->zone->conf.redis == NULL
+                && (ngx_strcmp(f->object, "redis") == 0
+                    || ngx_strcmp(f->object, "sync") == 0))
+            || (f->object && s->zone->conf.model == NULL
+                && ngx_strcmp(f->object, "texts") == 0))
+        {
+            continue;
+        }
+
+        ngx_http_kv_router_metric(s, f->metric, NULL, f->help);
+        ngx_http_kv_router_labels(s, "", NULL);
+        ngx_http_kv_router_field_sample(s, f, base);
+    }
+}
+
+
+void
+ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base)
+{
+    if (f->label) {
+        ngx_http_kv_router_answer_printf(s->answer, ",%s", f->label);
+    }
+
+    ngx_http_kv_router_value(s, ngx_http_kv_router_field(f, base), 0);
 }

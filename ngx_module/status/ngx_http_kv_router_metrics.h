@@ -23,6 +23,10 @@ typedef struct {
     ngx_array_t                     ranks;     /* …_rank_t */
     kvr_served_t                    served;    /* of one worker at a time */
     const char                     *name;      /* of the metric; NULL: none */
+    const char                     *key;       /* of a label that all samples
+                                                  have, and its value; NULL:
+                                                  there is none */
+    const ngx_str_t                *of;
     ngx_uint_t                      openmetrics;   /* the format; else that
                                                   of Prometheus 0.0.4 */
 } ngx_http_kv_router_metrics_t;
@@ -57,8 +61,24 @@ void ngx_http_kv_router_sample(ngx_http_kv_router_metrics_t *s,
     const ngx_http_kv_router_worker_t *w, const char *name, const char *label,
     uint64_t value);
 
+/* The label of a field, if it has one, and its value, which ends a sample. */
+void ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base);
+
+/* Fields of the zone. */
+void ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_field_t *f, const void *base);
+
 /* the peers of the zone with Redis */
 void ngx_http_kv_router_sync_metrics(ngx_http_kv_router_metrics_t *s);
+
+/* a histogram */
+void ngx_http_kv_router_histogram_metric(ngx_http_kv_router_metrics_t *s,
+    const ngx_http_kv_router_worker_t *w, kvr_time_t kind,
+    const kvr_histogram_t *h);
+
+/* the queue of the zone, if it has one */
+void ngx_http_kv_router_queue_metrics(ngx_http_kv_router_metrics_t *s);
 
 /* the histograms of times */
 void ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s);

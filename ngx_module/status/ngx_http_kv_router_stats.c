@@ -657,6 +657,7 @@ ngx_http_kv_router_stats_json(ngx_http_kv_router_zone_t *zone, yajl_gen g)
     }
 
     ngx_http_kv_router_sync_json(zone, g);
+    ngx_http_kv_router_queue_json(zone, g);
 
     ngx_http_kv_router_gen_key(g, "workers");
     ngx_http_kv_router_workers_json(zone, g);

@@ -141,6 +141,14 @@ void ngx_http_kv_router_histograms_json(ngx_http_kv_router_zone_t *zone,
 void ngx_http_kv_router_served_json(ngx_http_kv_router_zone_t *zone,
     const ngx_http_kv_router_worker_t *w, yajl_gen g);
 
+/* Bounds in seconds; the last count is of what was longer than all. */
+void ngx_http_kv_router_histogram_json(const char *key, kvr_time_t kind,
+    const kvr_histogram_t *h, yajl_gen g);
+
+/* of a zone with a queue the object "queue": who waits, and who is served */
+void ngx_http_kv_router_queue_json(ngx_http_kv_router_zone_t *zone,
+    yajl_gen g);
+
 /* the names of a list of kvr_adapters.h, as an array */
 void ngx_http_kv_router_gen_adapters(yajl_gen g, const char *key,
     const char *list);

@@ -26,8 +26,6 @@ typedef struct {
 
 static ngx_int_t ngx_http_kv_router_gather(ngx_http_request_t *r,
     ngx_http_kv_router_metrics_t *s);
-static void ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_field_t *f, const void *base);
 static void ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s);
 static void ngx_http_kv_router_policy_metrics(
     ngx_http_kv_router_metrics_t *s);
@@ -90,6 +88,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     s.answer = a;
     s.zone = zone;
     s.name = NULL;
+    s.key = NULL;
     s.openmetrics = openmetrics;
 
     if (ngx_http_kv_router_gather(r, &s) != NGX_OK) {
@@ -97,6 +96,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
     }
 
     ngx_http_kv_router_zone_metrics(&s);
+    ngx_http_kv_router_queue_metrics(&s);
     ngx_http_kv_router_policy_metrics(&s);
     ngx_http_kv_router_times_metrics(&s);
     ngx_http_kv_router_model_metrics(&s);
@@ -198,41 +198,6 @@ ngx_http_kv_router_gather(ngx_http_request_t *r,
 /* ---- the zone ----------------------------------------------------------- */
 
 static void
-ngx_http_kv_router_fields_metrics(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_field_t *f, const void *base)
-{
-    for ( /* void */ ; f->key; f++) {
-
-        if (f->metric == NULL
-            || (f->object && s->zone->conf.redis == NULL
-                && (ngx_strcmp(f->object, "redis") == 0
-                    || ngx_strcmp(f->object, "sync") == 0))
-            || (f->object && s->zone->conf.model == NULL
-                && ngx_strcmp(f->object, "texts") == 0))
-        {
-            continue;
-        }
-
-        ngx_http_kv_router_metric(s, f->metric, NULL, f->help);
-        ngx_http_kv_router_labels(s, "", NULL);
-        ngx_http_kv_router_field_sample(s, f, base);
-    }
-}
-
-
-static void
-ngx_http_kv_router_field_sample(ngx_http_kv_router_metrics_t *s,
-    const ngx_http_kv_router_field_t *f, const void *base)
-{
-    if (f->label) {
-        ngx_http_kv_router_answer_printf(s->answer, ",%s", f->label);
-    }
-
-    ngx_http_kv_router_value(s, ngx_http_kv_router_field(f, base), 0);
-}
-
-
-static void
 ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
 {
     ngx_uint_t                    i;
@@ -280,11 +245,6 @@ ngx_http_kv_router_zone_metrics(ngx_http_kv_router_metrics_t *s)
     }
 
     ngx_http_kv_router_sync_metrics(s);
-
-    ngx_http_kv_router_metric(s, "waiting_requests", NULL, "Requests that "
-                              "wait for room, in all processes.");
-    ngx_http_kv_router_sample(s, NULL, NULL, NULL,
-                              kvr_load_waiting(&zone->run.router.load));
 
     ngx_http_kv_router_metric(s, "decisions_total", NULL, "Requests routed, "
                               "by what decided.");

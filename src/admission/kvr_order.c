@@ -17,13 +17,6 @@
 
 /* ---- memory ------------------------------------------------------------- */
 
-static uint32_t
-kvr_order_tenants(const kvr_order_zone_t *z)
-{
-    return z->nclasses * (z->nnamed + 1) + KVR_ORDER_TENANTS;
-}
-
-
 /* Sets the parts of the memory; returns its size. */
 
 static size_t

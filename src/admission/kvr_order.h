@@ -179,6 +179,10 @@ typedef struct {
     double      weights[KVR_ORDER_CLASSES];
 } kvr_order_conf_t;
 
+/* The number of tenants of a zone, or of a conf. */
+#define kvr_order_tenants(z)                                                  \
+    ((z)->nclasses * ((z)->nnamed + 1) + KVR_ORDER_TENANTS)
+
 size_t kvr_order_size(const kvr_order_conf_t *conf);
 
 /*

@@ -24,8 +24,8 @@
 typedef enum {
     KVR_TIME_DECIDE = 0,        /* the policy, with match and hash */
     KVR_TIME_TOKENIZE,          /* token ids of a text */
-    KVR_TIME_WAIT,              /* in the queue for room */
     KVR_TIME_PREFILL,           /* at another worker */
+    KVR_TIME_WAIT,              /* in the queue for room */
     KVR_TIME_FIRST_BYTE,        /* from the request to the answer's first
                                    byte */
     KVR_TIMES

@@ -36,7 +36,12 @@ WELL = {
     f"kv_router_arena_size_bytes{{{Z}}}": "100x30",
     f"kv_router_handles{{{Z}}}": "50x30",
     f"kv_router_handles_max{{{Z}}}": "100x30",
-    f"kv_router_waiting_requests{{{Z}}}": "0 1 2 0x27",
+    f'kv_router_queue_waiting{{{Z},class="default"}}': "0 1 2 0x27",
+    f'kv_router_queue_refused_total{{{Z},class="default",why="full"}}': "0x30",
+    f'kv_router_queue_refused_total{{{Z},class="default",why="left"}}':
+        "0+5x30",
+    f"kv_router_queue_lost_wakes_total{{{Z}}}": "0 1 2 3 3x26",
+    f"kv_router_queue_rebuilt_total{{{Z}}}": "0x30",
     'kv_relay_engine_up{worker="w1",rank="0",instance="a"}': "1x30",
     'kv_relay_complete{worker="w1",instance="a"}': "1x30",
     'kv_relay_active{worker="w1",instance="a"}': "1x30",
@@ -73,7 +78,15 @@ CASES = {
         f"kv_router_best_overlap_blocks_total{{{Z}}}": "0x30"},
     "KvRouterZoneFull": {f"kv_router_arena_used_bytes{{{Z}}}": "50x5 95x25"},
     "KvRouterZoneFull (handles)": {f"kv_router_handles{{{Z}}}": "50x5 80x25"},
-    "KvRouterWaiting": {f"kv_router_waiting_requests{{{Z}}}": "0x10 3x20"},
+    "KvRouterWaiting": {
+        f'kv_router_queue_waiting{{{Z},class="default"}}': "0x10 3x20"},
+    "KvRouterQueueRefuses": {
+        f'kv_router_queue_refused_total{{{Z},class="default",why="full"}}':
+            "0x20 1+1x10"},
+    "KvRouterQueueWakesLost": {
+        f"kv_router_queue_lost_wakes_total{{{Z}}}": "0x20 0+3x10"},
+    "KvRouterQueueRebuilt": {
+        f"kv_router_queue_rebuilt_total{{{Z}}}": "0x20 1x10"},
     "KvRelayEngineNotHeard": {
         'kv_relay_engine_up{worker="w1",rank="0",instance="a"}': "1x5 0x25"},
     "KvRelayIncomplete": {

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -136,7 +137,7 @@ def no_workers():
     is_said(said, "status 503", "Start a kv-relay beside each engine")
     assert said["tiles"]["Workers well"] == "0 of 0", said
     assert said["zones"] == [[name, f"/status/{name}"]
-                             for name in ("none", "many", "full")], said
+                             for name in ("none", "many", "full", "queue")], said
 
 
 def many_workers():
@@ -224,6 +225,31 @@ def fill():
     return max(memory["arena_used"] / memory["arena_bytes"],
                index["handles"] / index["handles_max"],
                index["runs"] / index["runs_max"])
+
+
+def who_waits():
+    """who waits for room is told, of which class and tenant, and since when"""
+    http("PUT", f"{zones}/queue/workers/w1",
+         {"address": f"127.0.0.1:{engines_port}", "max_active": 1})
+    port = int(zones.rpartition(":")[2])
+    open_ones = []
+    for number, (kind, tenant) in enumerate((
+            ("interactive", "team-a"), ("batch", "team-a"), ("batch", "x"))):
+        one = socket.create_connection(("127.0.0.1", port))
+        one.sendall(f"POST /hold HTTP/1.0\r\nx-class: {kind}\r\n"
+                    f"x-tenant: {tenant}\r\n\r\n".encode())
+        open_ones.append(one)
+        wait_until("it is served, or waits", lambda n=number: n == json.loads(
+            http("GET", f"{zones}/status/queue"))["waiting"])
+    said = look("queue", f"{zones}/status/queue", says("2 requests wait"))
+    is_said(said, r"Since\d+\s")
+    assert "queue" in said["sections"], said
+    for words in ("2 of 100 places taken", r"batch \(class\)2\d+\ss0",
+                  r"interactive \(class\)0–1", r"team-a1\d+\ss1",
+                  r"[0-9a-f]{8}1\d+\ss0", "other0–0"):
+        assert re.search(words, said["text"]), (words, said["text"])
+    for one in open_ones:
+        one.close()
 
 
 def a_refused_reload():
@@ -379,8 +405,8 @@ def run(one, readme):
     zones = start_zones()
     started = time.monotonic()
     status = tap.run([no_workers, many_workers, many_can_be_filtered,
-                      names_are_no_markup, a_full_zone, a_refused_reload,
-                      without_script,
+                      names_are_no_markup, a_full_zone, who_waits,
+                      a_refused_reload, without_script,
                       well_under_load, relays_are_dead, redis_is_down,
                       nginx_is_gone])
     print(f"# {time.monotonic() - started:.0f} s; screenshots are in {shots}")

@@ -500,7 +500,7 @@ def the_synopsis_runs():
     here = DOCS.replace(section("Renamed and removed"), "")
     known = {name for name in re.findall(r"`(kv_router_\w+)", here)
              if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)
-             and not re.match("kv_router_(turn_cache|local|models)_", name)}
+             and not re.match("kv_router_(turn_cache|local|models|queue)_", name)}
     assert not known - names, known - names
 
 
