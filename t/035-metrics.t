@@ -5,11 +5,11 @@ use lib 't/lib';
 use KVRouter;
 
 scripts(http_config => <<'_EOC_', config => <<'_EOC_');
-    kv_router_zone  zone=main:16m block_size=4;
+    kv_router_zone  zone=main:16m block_size=4 queue=10;
 
     init_by_lua_block {
         router = require("resty.kv_router").new("main", {
-            tokenizer = "none", queue = 10, queue_timeout = 60,
+            tokenizer = "none", classes = { default = { wait = 60 } },
             policy = "kv_cost", policy_conf = { temperature = 0 },
         })
     }
@@ -191,7 +191,6 @@ versions: true$
             end)
             ngx.say("two wait")
 
-            -- nginx finds out that a client left when the queue looks again
             hold:close()
             one:receive("*a")
             two:receive("*a")
