@@ -59,12 +59,21 @@ ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles)
 
 
 static ngx_uint_t
+ngx_http_kv_router_rooms_serves(uint64_t key,
+    const ngx_http_kv_router_holder_t *h)
+{
+    return (key & 1 << h->role)
+           && (key >> 8 == 0 || h->model.len == 0
+               || key >> 8 == ngx_murmur_hash2(h->model.data, h->model.len));
+}
+
+
+static ngx_uint_t
 ngx_http_kv_router_rooms_member(uint64_t key,
     const ngx_http_kv_router_holder_t *h)
 {
-    return (key & 1 << h->role) && h->role != KVR_ROLE_PREFILL
-           && (key >> 8 == 0 || h->model.len == 0
-               || key >> 8 == ngx_murmur_hash2(h->model.data, h->model.len));
+    return h->role != KVR_ROLE_PREFILL
+           && ngx_http_kv_router_rooms_serves(key, h);
 }
 
 
@@ -86,8 +95,8 @@ ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * A request of a pair takes a place at a prefiller, too.  Each grant that is
- * not used yet will take one of them.
+ * A request of a pair takes a place at a prefiller, too, if any can be used.
+ * Each grant that is not used yet will take one of them.
  */
 
 static ngx_uint_t
@@ -107,11 +116,12 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
     for (i = 0, n = 0, any = 0; i < l->fleet->n; i++) {
         h = &l->fleet->holders[i];
 
-        if (h->role == KVR_ROLE_PREFILL && h->holder == h->first) {
+        if (h->role == KVR_ROLE_PREFILL && h->holder == h->first
+            && ngx_http_kv_router_rooms_serves(l->key, h)
+            && ngx_http_kv_router_rooms_usable(zone, h))
+        {
             any = 1;
-            n += ngx_http_kv_router_rooms_usable(zone, h)
-                 && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, h,
-                                                     1);
+            n += !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, h, 1);
         }
     }
 
