@@ -35,6 +35,7 @@ typedef struct {
     ngx_http_kv_router_fleet_t     *fleet;
     ngx_http_kv_router_holder_t    *h;
     uint64_t                        key;       /* of the pool */
+    ngx_uint_t                      pair;      /* a prefiller has room, too */
 } ngx_http_kv_router_look_t;
 
 
@@ -130,6 +131,11 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
 }
 
 
+/*
+ * Who comes may need no prefiller, as its policy has found: the room of these
+ * is for those that wait.
+ */
+
 static bool
 ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
 {
@@ -139,10 +145,11 @@ ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
 
     zone = l->q->zone;
 
+    l->pair = ngx_http_kv_router_rooms_pair(l);
+
     return ngx_http_kv_router_rooms_usable(zone, l->h)
            && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet)
-           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1)
-           && ngx_http_kv_router_rooms_pair(l);
+           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1);
 }
 
 
@@ -156,7 +163,7 @@ ngx_http_kv_router_rooms_fits(void *data, const kvr_order_entry_t *e,
 
     uint32_t  i;
 
-    if (e->deadline_ms <= ngx_current_msec) {
+    if (!l->pair || e->deadline_ms <= ngx_current_msec) {
         return false;
     }
 
@@ -229,7 +236,9 @@ ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
 
     /* most looks end here, and need no lock */
 
-    if (!ngx_http_kv_router_rooms_has(&l, h->first)) {
+    if (!ngx_http_kv_router_rooms_has(&l, h->first)
+        || (mine == KVR_ADMIT_NONE && !l.pair))
+    {
         return KVR_DECLINED;
     }
 
