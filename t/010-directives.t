@@ -274,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, predict, ttl, max_tokens, max_body, stale, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, queue, queue_mode, queue_quantum, predict, ttl, max_tokens, max_body, stale, unknown_model
 
 
 

@@ -330,7 +330,7 @@ block_hash 2: "x" is no decimal u64
 nothing was applied:  of 1
 bad argument #1 to 'new' (string expected, got number)
 bad argument #2 to 'new' (a table is expected, not number)
-bad argument #2 to 'new' (unknown setting "polcy": did you mean "policy"? There are max_tries, overload_status, pin, policy, policy_conf, queue, queue_timeout, tokenizer, tokenizer_cache, tokenizer_timeout, unknown_model)
+bad argument #2 to 'new' (unknown setting "polcy": did you mean "policy"? There are class, classes, max_tries, overload_status, pin, policy, policy_conf, tenant, tenants, tokenizer, tokenizer_cache, tokenizer_timeout, unknown_model)
 bad argument #2 to 'new' (unknown policy "nope": there are affinity_gate, agent, cache_aware, disaggregated, kv_cost, least_loaded, lmetric, p2c, prefix_hash, random, round_robin, session, weighted; a module of your own has a dot in its name, as "acme.nope")
 bad argument #2 to 'new' ("tokenizer" must be "auto", "local", "render", "remote" or "none", not "magic")
 bad argument #2 to 'new' (the value of "max_tries" must be a whole number)

@@ -103,7 +103,7 @@ our $Vllm = <<'_EOC_';
 _EOC_
 
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
-    kv_router_zone      zone=main:16m block_size=4;
+    kv_router_zone      zone=main:16m block_size=4 queue=10;
     lua_shared_dict     say 1m;
 
     upstream engines {
@@ -570,7 +570,7 @@ not prefilled: p1 0, p2 1, d1 0, d2 0 samples
     kv_router_worker  main d1 127.0.0.1:$TEST_NGINX_RAND_PORT_3 role=decode events=on max_prefill_tokens=1;
     init_by_lua_block {
         router = require("resty.kv_router").new("main", { tokenizer = "none",
-            policy = "disaggregated", queue = 10, queue_timeout = 60,
+            policy = "disaggregated", classes = { default = { wait = 60 } },
             policy_conf = { local_prefill = 8, timeout = 30 },
         })
     }

@@ -206,13 +206,13 @@ __DATA__
                         release().headers["x-why"])
             end
 --- response_body
-/v1/completions: by bytes, then 503, tokenizer
-/v1/chat/completions: by bytes, then 503, tokenizer
-/v1/messages: by bytes, then 503, tokenizer
-/v1/responses: by bytes, then 503, tokenizer
+/v1/completions: by bytes, then 429, tokenizer
+/v1/chat/completions: by bytes, then 429, tokenizer
+/v1/messages: by bytes, then 429, tokenizer
+/v1/responses: by bytes, then 429, tokenizer
 --- error_log
 unsupported: the field "surprise" of the body
-all workers are busy, requests are refused
+requests are refused: all workers are busy
 --- no_error_log
 [error]
 [alert]
@@ -313,9 +313,9 @@ with what is not known: 1043
 ^0 and 19
 19 and 999
 20 and 999
-full: 503
+full: 429
 again: (w\d ?)+$
---- error_log: all workers are busy, requests are refused
+--- error_log: requests are refused: all workers are busy
 --- no_error_log
 [error]
 [alert]
@@ -353,8 +353,8 @@ w2: 0
 w3: 0
 w4: 7
 20
-full: 503
---- error_log: all workers are busy, requests are refused
+full: 429
+--- error_log: requests are refused: all workers are busy
 --- no_error_log
 [error]
 [alert]
@@ -394,11 +394,11 @@ adds 7
 
 
 === TEST 6: who waits is let in by tokens, too
+--- zone: queue=10
 --- http_config
     init_by_lua_block {
-        router = require("resty.kv_router").new("main",
-                                                { tokenizer = "none", queue = 10,
-                                                  queue_timeout = 60 })
+        router = require("resty.kv_router").new("main", {
+            tokenizer = "none", classes = { default = { wait = 60 } } })
     }
 --- script
             put("w1", $TEST_NGINX_RAND_PORT_1, ',"max_prefill_tokens":5')

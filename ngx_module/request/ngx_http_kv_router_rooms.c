@@ -35,6 +35,7 @@ typedef struct {
     ngx_http_kv_router_fleet_t     *fleet;
     ngx_http_kv_router_holder_t    *h;
     uint64_t                        key;       /* of the pool */
+    ngx_uint_t                      pair;      /* a prefiller has room, too */
 } ngx_http_kv_router_look_t;
 
 
@@ -57,12 +58,21 @@ ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles)
 
 
 static ngx_uint_t
+ngx_http_kv_router_rooms_serves(uint64_t key,
+    const ngx_http_kv_router_holder_t *h)
+{
+    return (key & 1 << h->role)
+           && (key >> 8 == 0 || h->model.len == 0
+               || key >> 8 == ngx_murmur_hash2(h->model.data, h->model.len));
+}
+
+
+static ngx_uint_t
 ngx_http_kv_router_rooms_member(uint64_t key,
     const ngx_http_kv_router_holder_t *h)
 {
-    return (key & 1 << h->role) && h->role != KVR_ROLE_PREFILL
-           && (key >> 8 == 0 || h->model.len == 0
-               || key >> 8 == ngx_murmur_hash2(h->model.data, h->model.len));
+    return h->role != KVR_ROLE_PREFILL
+           && ngx_http_kv_router_rooms_serves(key, h);
 }
 
 
@@ -84,8 +94,8 @@ ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
 
 
 /*
- * A request of a pair takes a place at a prefiller, too.  Each grant that is
- * not used yet will take one of them.
+ * A request of a pair takes a place at a prefiller, too, if any can be used.
+ * Each grant that is not used yet will take one of them.
  */
 
 static ngx_uint_t
@@ -105,11 +115,12 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
     for (i = 0, n = 0, any = 0; i < l->fleet->n; i++) {
         h = &l->fleet->holders[i];
 
-        if (h->role == KVR_ROLE_PREFILL && h->holder == h->first) {
+        if (h->role == KVR_ROLE_PREFILL && h->holder == h->first
+            && ngx_http_kv_router_rooms_serves(l->key, h)
+            && ngx_http_kv_router_rooms_usable(zone, h))
+        {
             any = 1;
-            n += ngx_http_kv_router_rooms_usable(zone, h)
-                 && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, h,
-                                                     1);
+            n += !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, h, 1);
         }
     }
 
@@ -117,6 +128,11 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
            || n > ngx_http_kv_router_queue_granted(zone, NULL, NULL).requests;
 }
 
+
+/*
+ * Who comes may need no prefiller, as its policy has found: the room of these
+ * is for those that wait.
+ */
 
 static bool
 ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
@@ -127,10 +143,11 @@ ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
 
     zone = l->q->zone;
 
+    l->pair = ngx_http_kv_router_rooms_pair(l);
+
     return ngx_http_kv_router_rooms_usable(zone, l->h)
            && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet)
-           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1)
-           && ngx_http_kv_router_rooms_pair(l);
+           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1);
 }
 
 
@@ -144,7 +161,7 @@ ngx_http_kv_router_rooms_fits(void *data, const kvr_order_entry_t *e,
 
     uint32_t  i;
 
-    if (e->deadline_ms <= ngx_current_msec) {
+    if (!l->pair || e->deadline_ms <= ngx_current_msec) {
         return false;
     }
 
@@ -217,7 +234,9 @@ ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
 
     /* most looks end here, and need no lock */
 
-    if (!ngx_http_kv_router_rooms_has(&l, h->first)) {
+    if (!ngx_http_kv_router_rooms_has(&l, h->first)
+        || (mine == KVR_ADMIT_NONE && !l.pair))
+    {
         return KVR_DECLINED;
     }
 

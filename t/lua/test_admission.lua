@@ -1,278 +1,256 @@
--- resty.kv_router.request.admission: who waits, in what order, and for how long.
+-- resty.kv_router.request.admission: classes and tenants as kv.new() has them,
+-- what the zone is told of them, and how a request waits.
 
 
 local tap = require "lib.tap"
 local fake = require "lib.fake"
+local ffi = require "ffi"
 local admission = require "resty.kv_router.request.admission"
 
-local is, ok = tap.is, tap.ok
+local c, has, is, ok = fake.c, tap.has, tap.is, tap.ok
+
+local WAITS, GOES, REFUSED = 0, 1, 2
+local zones = 0
 
 
--- ---- time, and requests that are in it --------------------------------------
+-- ---- the module -------------------------------------------------------------
 
-local room                       -- requests that may still be let in
-local looks                      -- how often somebody looked
-local done                       -- names in the order in which they ended
-local requests                   -- that wait
-local gate
+local told               -- what the zone was told of its rules, how often
+local begun              -- of the last request: class, tenant, tokens, seconds
+local answers            -- of the queue, one after the other
+local has_queue
 
-local function begin(conf)
-    gate = admission.new { queue = conf.queue or 10,
-                           queue_timeout = conf.queue_timeout or 5 }
-    room, looks, done, requests = conf.room or 0, 0, {}, {}
-end
+local function list(rules, n)
+    local names = {}
 
-local go
-
-function go(request, ...)
-    local alive, semaphore, seconds = coroutine.resume(request.co, ...)
-
-    assert(alive, semaphore)
-
-    if coroutine.status(request.co) == "dead" then
-        for i = 1, #requests do
-            if requests[i] == request then
-                table.remove(requests, i)
-                break
-            end
-        end
-
-        return
+    for i = 0, n - 1 do
+        names[#names + 1] = ffi.string(rules[i].name, rules[i].name_len) .. " "
+                            .. rules[i].weight .. " " .. rules[i].most .. " "
+                            .. rules[i].max_active
     end
 
-    request.semaphore, request.at = semaphore, fake.time + seconds
+    return table.concat(names, ", ")
 end
 
-local function come(name, priority)
-    local request = {}
+function c.queue_rules(_, classes, n, tenants, m)
+    told[#told + 1] = list(classes, n) .. "; " .. list(tenants, m)
 
-    request.co = coroutine.create(function()
-        local asked = { priority = priority or 0, r = request }
-        local place, why = gate:wait(nil, asked)
+    return has_queue and 0 or -5
+end
 
-        while place do
-            looks = looks + 1
+function c.queue_begin(_, _, class, tenant, len, tokens, wait)
+    begun = class .. " " .. ffi.string(tenant, len) .. " " .. tokens .. " "
+            .. wait
 
-            if room > 0 then
-                room = room - 1
-                break
-            end
+    return 0
+end
 
-            place, why = gate:wait(place, asked)
-        end
+local function answer()
+    return table.remove(answers, 1)
+end
 
-        gate:leave(place)
-        done[#done + 1] = why and name .. " " .. why or name
+c.queue_line, c.queue_poll, c.queue_leave = answer, answer, answer
+
+function c.queue_expected()
+    return 7.5
+end
+
+local function reset()
+    told, begun, answers, has_queue = {}, nil, {}, true
+    fake.vars, fake.log = {}, {}
+    fake.time = fake.time + 3600
+    zones = zones + 1
+
+    return "zone" .. zones
+end
+
+-- The gate of a zone of its own.
+local function new(conf)
+    return assert(admission.new(reset(), conf))
+end
+
+local function begin(gate, request)
+    return gate:begin(nil, nil, request or {})
+end
+
+
+-- ---- settings ---------------------------------------------------------------
+
+local function wrong(conf)
+    local gate, err = admission.new(reset(), conf)
+
+    return gate and "fine" or err
+end
+
+local function many(n)
+    local names = {}
+
+    for i = 1, n do
+        names["n" .. i] = {}
+    end
+
+    return names
+end
+
+is(wrong {}, "fine", "nothing has to be given")
+is(wrong { classes = many(8), tenants = many(64) }, "fine", "8 and 64")
+is(wrong { classes = many(9) }, '"classes" must be at most 8, not 9', "9")
+is(wrong { tenants = many(65) }, '"tenants" must be at most 64, not 65', "65")
+is(wrong { classes = {} }, '"classes" must have at least one', "none")
+is(wrong { classes = { [("x"):rep(31)] = {} } }, "fine",
+   "a name of 31 bytes")
+
+for _, case in ipairs {
+    { { classes = { [("x"):rep(32)] = {} } }, "1 to 31 bytes", "a long name" },
+    { { classes = { [""] = {} } }, "1 to 31 bytes", "an empty name" },
+    { { classes = { {} } }, "1 to 31 bytes", "a number as a name" },
+    { { classes = { a = 7 } }, '"classes" of "a"', "a number as a class" },
+    { { classes = { a = { weigth = 1 } } }, 'did you mean "weight"', "a typo" },
+    { { classes = { a = { weight = 0 } } }, '"weight"', "no weight" },
+    { { classes = { a = { weight = 1e7 } } }, '"weight"', "a great weight" },
+    { { classes = { a = { wait = 0.001 } } }, '"wait"', "no wait" },
+    { { classes = { a = { wait = 3601 } } }, '"wait"', "a long wait" },
+    { { classes = { a = { most = 0 } } }, '"most"', "most of 0" },
+    { { classes = { a = { most = 1.1 } } }, '"most"', "most above 1" },
+    { { tenants = { t = { weight = -1 } } }, '"tenants" of "t"', "below 0" },
+    { { tenants = { t = { max_active = 1.5 } } }, '"max_active"', "one and a half" },
+    { { tenants = { t = { most = 1 } } }, '"most"', "a class's setting" },
+    { { class = 1 }, '"class" must be a string or a function', "class" },
+    { { tenant = {} }, '"tenant" must be a string or a function', "tenant" },
+} do
+    has(wrong(case[1]), case[2], case[3])
+end
+
+-- several routers of a zone
+
+local zone = reset()
+local conf = { classes = { a = { weight = 2 } }, tenants = { t = {} } }
+local first = assert(admission.new(zone, {}))
+
+ok(admission.new(zone, conf), "others have classes")
+ok(admission.new(zone, { classes = { a = { weight = 2, wait = 5 } },
+                         tenants = { t = { weight = 1 } } }), "the same ones")
+has(select(2, admission.new(zone, { classes = { a = {} } })),
+    "are not those of another kv.new()", "other ones")
+ok(admission.new(reset(), { classes = { a = {} } }), "but of another zone")
+
+begin(first)
+is(told[1], "a 2 1 0; t 1 1 0", "the zone has the rules of the router with some")
+begin(first)
+is(#told, 1, "and is told once")
+
+
+-- ---- requests ---------------------------------------------------------------
+
+local gate = new { class = "$kv_class", tenant = "$jwt_sub",
+                   classes = { chat = { weight = 20, wait = 10 },
+                               batch = { wait = 600, most = 0.5 },
+                               also = {} },
+                   tenants = { ["team-a"] = { weight = 4, max_active = 64 } } }
+
+begin(gate)
+is(told[1], "also 1 1 0, batch 1 0.5 0, chat 20 1 0; team-a 4 1 64",
+   "what the zone is told")
+is(begun, "0  0 5", "without a class: that of the least weight, the first by name")
+
+fake.vars = { kv_class = "chat", jwt_sub = "team-a" }
+begin(gate, { max_tokens = 16 })
+is(begun, "2 team-a 16 10", "class and tenant of variables")
+
+fake.vars = { kv_class = "chat", jwt_sub = "someone else" }
+begin(gate)
+is(begun, "2 someone else 0 10", "any tenant")
+
+fake.vars = { kv_class = "made up" }
+begin(gate)
+is(begun, "0  0 5", "a class that nobody knows")
+
+for _, case in ipairs { { "2500", 2.5 }, { "20000", 10 }, { "0", 10 },
+                        { "-1", 10 }, { "soon", 10 }, { "nan", 10 } } do
+    fake.vars = { kv_class = "chat", http_x_request_timeout_ms = case[1] }
+    begin(gate)
+    is(begun, "2  0 " .. case[2], "x-request-timeout-ms: " .. case[1])
+end
+
+begin(new { class = "gold", classes = { gold = { wait = 1 }, default = { weight = 3 } } })
+is(begun, "1  0 1", "a class as it is")
+is(told[1], "default 3 1 0, gold 1 1 0; ", "default is that of all others")
+
+gate = new {
+    class = function(request) return request.class end,
+    tenant = function(request) return request.tenant end,
+    classes = { a = {}, b = { wait = 2 } } }
+
+begin(gate, { class = "b", tenant = "t" })
+is(begun, "1 t 0 2", "functions of the request")
+begin(gate, {})
+is(begun, "0  0 5", "that return nil")
+is(#fake.log, 0, "of which the log says nothing")
+begin(gate, { class = 7, tenant = "t" })
+is(begun, "0 t 0 5", "that return a number")
+has(fake.log[1], 'the function "class" of kv.new() returned a number', "is logged")
+
+gate = new { tenant = function() error("oh") end }
+begin(gate)
+is(begun, "0  0 5", "that fail")
+has(fake.log[1], 'the function "tenant" of kv.new() returned an error', "as well")
+
+gate = new {}
+has_queue = false
+is(begin(gate), nil, "a zone without a queue: nobody may wait")
+
+
+-- ---- waiting ----------------------------------------------------------------
+
+-- Waits, with these answers of the queue; woken: each pause ends by a wake.
+-- Returns what wait() does, and how long it took.
+local function wait(place, given, woken)
+    local co = coroutine.create(function()
+        return gate:wait(nil, nil, place)
     end)
+    local start = fake.time
 
-    requests[#requests + 1] = request
-    go(request)
+    answers = given
 
-    return request
-end
+    local alive, one, two, three = coroutine.resume(co)
 
--- Time goes on; who is woken goes on, the first of all that are.
-local function pass(seconds)
-    local finish = fake.time + seconds
-
-    while true do
-        local next, at
-
-        for i = 1, #requests do
-            local request = requests[i]
-            local when = request.semaphore.n > 0 and fake.time or request.at
-
-            if not at or when < at then
-                next, at = request, when
-            end
-        end
-
-        if not next or at > finish then
-            fake.time = finish
-            return
-        end
-
-        fake.time = at
-
-        if next.semaphore.n > 0 then
-            next.semaphore.n = next.semaphore.n - 1
-            go(next, true)
-        else
-            go(next, nil, "timeout")
-        end
+    while coroutine.status(co) ~= "dead" do
+        fake.time = fake.time + (woken and 0 or two)
+        alive, one, two, three = coroutine.resume(co, woken)
     end
+
+    assert(alive, one)
+
+    return one, two, three, fake.time - start
 end
 
--- Its client left, nginx ended it.
-local function leave(request)
-    fake.gone(request)
+gate = new { classes = { default = { wait = 5 } } }
 
-    for i = 1, #requests do
-        if requests[i] == request then
-            table.remove(requests, i)
-            return
-        end
-    end
+local place = begin(gate)
+
+is(wait(place, { GOES }), true, "there is room by now")
+is(wait(place, { WAITS, WAITS, GOES }, true), true, "it is woken")
+is(begin(gate).tries, 0, "each request has its own place")
+
+place = begin(gate)
+
+local goes, why, after, time = wait(place, { WAITS, WAITS, WAITS, WAITS,
+                                             REFUSED + 3 })
+
+is(goes, nil, "waited out")
+is(why, "overload", "waited out: the code")
+is(after, 7.5, "waited out: when to come again")
+is(time, 5, "waited out: at the end of its wait, with looks before it")
+
+for number, code in ipairs { "queue_full", "tenant_limit", "too_late" } do
+    goes, why = wait(begin(gate), { REFUSED + number - 1 })
+    is(why, code, "refused at once: " .. code)
 end
 
-local function ended()
-    return table.concat(done, ", ")
-end
-
-
--- ---- tests ------------------------------------------------------------------
-
-begin { room = 1 }
-come("a")
-is(ended(), "a", "who finds room does not wait")
-
-come("b")
-pass(0.1)
-is(ended(), "a", "who finds none does")
-is(gate:waiting(), 1, "and is counted")
-room = 1
-pass(0.02)
-is(ended(), "a, b", "until there is some")
-is(gate:waiting(), 0, "and then no more")
-
-begin {}
-for i = 1, 5 do
-    come("w" .. i)
-end
-looks = 0
-pass(1)
-ok(looks >= 90 and looks <= 110, "only the first looks, each 10 ms")
-room = 5
-pass(1)
-is(ended(), "w1, w2, w3, w4, w5", "in the order of their coming")
-
-begin {}
-come("late", 1)
-come("early", -1)
-come("usual")
-come("usual 2")
-room = 4
-pass(1)
-is(ended(), "early, usual, usual 2, late",
-   "in the order of priority, the smallest first")
-
-begin {}
-come("first")
-room = 1
-come("second")
-is(ended(), "", "who comes later does not pass the queue")
-pass(0.02)
-is(ended(), "first", "but waits for its turn")
-
-begin { queue = 2 }
-come("a")
-come("b")
-come("c")
-is(ended(), "c full", "a full queue takes no more")
-
-begin { queue = 0 }
-come("a")
-is(ended(), "a full", "without a queue nobody waits")
-
-begin { queue_timeout = 0.5 }
-come("a")
-pass(0.4)
-come("b")
-pass(0.2)
-is(ended(), "a timeout", "nobody waits longer than may be")
-room = 1
-pass(0.05)
-is(ended(), "a timeout, b", "and the next one is the first then")
-
-begin {}
-leave(come("gone"))
-come("b")
-room = 1
-pass(1)
-is(ended(), "b", "who is gone holds nobody up for long")
-
-begin {}
-
-for _ = 1, 8 do
-    leave(come("gone"))
-end
-
-come("b")
-room = 1
-pass(1)
-is(ended(), "b", "nor do many who are")
-is(gate:waiting(), 0, "none of them is counted then")
-
-begin { queue = 3 }
-come("a")
-leave(come("gone"))
-leave(come("gone"))
-come("b")
-come("c")
-come("d")
-is(ended(), "d full", "their places are for others at once")
-is(gate:waiting(), 3, "and only theirs")
-room = 2
-pass(1)
-is(ended(), "d full, a, b", "who waited before is before them")
-
-begin {}
-
-local first, second = come("first"), come("second")
-
-come("third")
-leave(second)
-leave(first)
-room = 1
-pass(0.02)
-is(ended(), "third", "who follows those that are gone is woken")
-
-begin { queue = 1000 }
-
-local many, held = {}, fake.held()
-
-for i = 1, 1000 do
-    many[i] = come("w" .. i, i % 7)
-end
-
-local resumed = 0
-local resume = go
-
-go = function(...)
-    resumed = resumed + 1
-    return resume(...)
-end
-
-pass(1)
-ok(resumed <= 110, "only the first of many is ever woken")
-go = resume
-
-for i = 1, 1000, 3 do
-    leave(many[i])
-end
-
-room = 1000
-pass(1)
-is(#done, 666, "a third is gone, the others are let in")
-
-local sorted = true
-
-for i = 2, #done do
-    local a, b = tonumber(done[i - 1]:sub(2)), tonumber(done[i]:sub(2))
-
-    sorted = sorted and (a % 7 < b % 7 or a % 7 == b % 7 and a < b)
-end
-
-ok(sorted, "by priority, then in the order of their coming")
-is(fake.held(), held, "and nothing is held any more")
-
-begin {}
-come("a")
-pass(0.001)
-looks = 0
-gate:ended()
-pass(0)
-is(looks, 1, "when a request ends, the first looks at once")
+place = begin(gate)
+fake.time = fake.time + 6
+is(select(2, wait(place, { WAITS, REFUSED + 5 })), "no_worker",
+   "the zone says whether there was a worker")
 
 
 tap.done()

@@ -217,7 +217,7 @@ class Stage(stage.Stage):
     def _zone_parameters(self):
         return " ".join(
             [f"index={self.row['index']}", f"shards={self.row['shards']}",
-             f"eagle={self.row['eagle']}", "max_active=9"]
+             f"eagle={self.row['eagle']}", "max_active=9", "queue=20"]
             + ["frequency=10s"] * self.on("frequency")
             + ["predict=1s"] * self.on("predict")
             + ["ttl=2s"] * self.on("ttl"))
@@ -257,7 +257,7 @@ class Stage(stage.Stage):
                     % protocol if protocol else "{}")
             yield (f"{{ policy = '{name}', policy_conf = {conf}, "
                    f"tokenizer = '{tokenizer}', tokenizer_timeout = 2, "
-                   "queue = 20, queue_timeout = 1, max_tries = 3, "
+                   "classes = { default = { wait = 1 } }, max_tries = 3, "
                    "pin = true }")
 
     # ------------------------------------------------------------- processes

@@ -70,7 +70,7 @@ http {
     scgi_temp_path         scgi;
     access_log             off;
 
-    kv_router_zone    zone=main:32m block_size=@BLOCK@ max_workers=@SLOTS@
+    kv_router_zone    zone=main:32m block_size=@BLOCK@ max_workers=@SLOTS@ queue=20
                       shards=@SHARDS@ predict=1s;
     kv_router_health  main max_fails=4 fail_timeout=1s slow_start=500ms
                       check=/health interval=1s timeout=1s;
@@ -80,10 +80,11 @@ http {
 
     init_by_lua_block {
         local new = require("resty.kv_router").new
-        local gate = { tokenizer = "none", queue = 20, queue_timeout = 1.5, max_tries = 3 }
+        local gate = { tokenizer = "none", max_tries = 3, classes = {
+            default = { wait = 1.5 } } }
         local pair = { tokenizer = "none", policy = "disaggregated",
                        policy_conf = {
-            local_prefill = 16, timeout = 1 }, queue = 20 }
+            local_prefill = 16, timeout = 1 } }
 
         router = new("main", gate)
         pairs_router = new("main", pair)

@@ -38,7 +38,7 @@ http {{
     client_body_temp_path  tmp; proxy_temp_path  tmp; fastcgi_temp_path  tmp;
     uwsgi_temp_path  tmp; scgi_temp_path  tmp;
 
-    kv_router_zone     zone=main:16m block_size=4;
+    kv_router_zone     zone=main:16m block_size=4 queue=100;
 {workers}
 {engine}
     lua_package_path        "{lua}/?.lua;;";
@@ -51,8 +51,8 @@ http {{
         patient = new("main", {{ tokenizer_timeout = 600,
             policy_conf = {{ in_flight = false }} }})
         hasty = new("main")
-        queued = new("main", {{ tokenizer = "none", queue = 100,
-            queue_timeout = 600 }})
+        queued = new("main", {{ tokenizer = "none",
+            classes = {{ default = {{ wait = 600 }} }} }})
     }}
 
     upstream engines {{

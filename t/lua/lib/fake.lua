@@ -239,6 +239,9 @@ function _M.held()
     return #live
 end
 
+-- no zone has a queue
+function _M.c.queue_rules() return -5 end
+
 -- for the status alone
 function _M.c.policy() end
 function _M.c.not_made() end
