@@ -346,14 +346,9 @@ is(fake.set["x-data-parallel-rank"], nil, "nor is one without a reservation")
 
 reset { quicker = 1 }
 router:access()
-is(fake.exited, nil, "another process is quicker: the request looks again")
-is(state.reserves, 2, "another process is quicker: and reserves what is left")
-is(state.scans, 1, "another process is quicker: the body is scanned once")
-
-reset { quicker = 9 }
-router:access()
-is(fake.exited, 503, "others are always quicker: it is refused")
-is(#fake.log, 1, "others are always quicker: logged")
+is(fake.exited, 429, "other processes are quicker, at all workers: it is refused")
+is(#fake.log, 1, "other processes are quicker: logged")
+is(state.reserves, 1, "other processes are quicker: at once")
 
 local remote = kv.new("main", {
     policy = {
@@ -521,7 +516,7 @@ reset { why = WHY.NO_TOKENS, rc_later = -3 }
 fake.body = '{"prompt":"fifth"}'
 fake.sockets = { sock.new(OK) }
 text:access()
-is(fake.exited, 503, "no room is left when it was tokenized: refused")
+is(fake.exited, 429, "no room is left when it was tokenized: refused")
 is(state.refused, WHY.OVERLOAD, "no room is left when it was tokenized: told")
 is(state.reserves, 0, "no room is left when it was tokenized: no reservation")
 
