@@ -146,8 +146,8 @@ ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
     l->pair = ngx_http_kv_router_rooms_pair(l);
 
     return ngx_http_kv_router_rooms_usable(zone, l->h)
-           && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet)
-           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1);
+           && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1)
+           && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet);
 }
 
 
@@ -312,20 +312,31 @@ ngx_http_kv_router_rooms_worker(ngx_http_kv_router_queue_t *q,
 void
 ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q)
 {
-    ngx_uint_t                    i;
+    uint64_t                      granted;
+    ngx_uint_t                    i, over;
     ngx_http_kv_router_fleet_t   *fleet;
     ngx_http_kv_router_holder_t  *h;
 
-    fleet = ngx_http_kv_router_fleet_get(q->zone);
+    fleet = ngx_http_kv_router_rooms_waiting(q)
+            ? ngx_http_kv_router_fleet_get(q->zone) : NULL;
     if (fleet == NULL) {
         return;
     }
 
-    for (i = 0; i < fleet->n && ngx_http_kv_router_rooms_waiting(q); i++) {
+    granted = q->admit.zone->granted;
+    over = ngx_http_kv_router_bound_zone(q->zone, NULL, fleet);
+
+    for (i = 0; i < fleet->n && !over; i++) {
         h = &fleet->holders[i];
 
         if (h->holder == h->first && h->role != KVR_ROLE_PREFILL) {
             ngx_http_kv_router_rooms_worker(q, fleet, h);
+        }
+
+        if (granted != q->admit.zone->granted) {
+            granted = q->admit.zone->granted;
+            over = !ngx_http_kv_router_rooms_waiting(q)
+                   || ngx_http_kv_router_bound_zone(q->zone, NULL, fleet);
         }
     }
 

@@ -52,6 +52,7 @@ local ngx = {
     print = function(s) _M.printed = _M.printed .. s end,
     exit = function(code) _M.exited = code end,
     req = {
+        start_time = function() return _M.time end,
         get_body_data = function() return _M.body end,
         get_body_file = function() return _M.body_file end,
         get_method = function() return "POST" end,
