@@ -130,8 +130,8 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
 
 
 /*
- * Who comes may need no prefiller, as its policy has found: the room of these
- * is for those that wait.
+ * A request that comes may need no prefiller, as its policy has found: the
+ * room of prefillers is for those that wait.
  */
 
 static bool
