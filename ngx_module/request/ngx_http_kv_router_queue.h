@@ -53,7 +53,8 @@ struct ngx_http_kv_router_queue_s {
     kvr_rules_t                     rules;
     ngx_http_kv_router_queue_name_t  classes[KVR_RULES_CLASSES];
     ngx_http_kv_router_queue_name_t  tenants[KVR_RULES_TENANTS];
-    ngx_uint_t                      pending;   /* the zone has not got them */
+    ngx_msec_t                      pending;   /* since when the zone has not
+                                                  got all of them; 0: it has */
 
     /* by entry: the requests of this process that wait */
 

@@ -491,14 +491,16 @@ static void
 ngx_http_kv_router_rooms_read(ngx_event_t *ev)
 {
     ssize_t                      n;
-    uint32_t                     i, entries[KVR_ADMIT_WAKES];
+    uint32_t                     i, k, entries[KVR_ADMIT_WAKES];
     ngx_connection_t            *c;
     ngx_http_kv_router_queue_t  *q;
 
     c = ev->data;
     q = c->data;
 
-    for ( ;; ) {
+    /* a flood of datagrams leaves time for requests */
+
+    for (k = 0; k < NGX_HTTP_KV_ROUTER_ROOMS_TELL; k++) {
         n = recv(c->fd, entries, sizeof(entries), MSG_DONTWAIT);
 
         if (n == -1) {
@@ -571,7 +573,9 @@ ngx_http_kv_router_rooms_tick(ngx_event_t *ev)
     dummy = ev->data;
     q = dummy->data;
 
-    if (q->pending) {
+    if (q->pending
+        && ngx_current_msec - q->pending >= NGX_HTTP_KV_ROUTER_ROOMS_IDLE)
+    {
         ngx_http_kv_router_queue_configure(q);
     }
 
@@ -582,8 +586,8 @@ ngx_http_kv_router_rooms_tick(ngx_event_t *ev)
 
     ngx_http_kv_router_rooms_tell(q);
 
-    ngx_add_timer(ev, q->nwaiting || q->pending
-                      ? KVR_ADMIT_SWEEP_MS : NGX_HTTP_KV_ROUTER_ROOMS_IDLE);
+    ngx_add_timer(ev, q->nwaiting ? KVR_ADMIT_SWEEP_MS
+                                  : NGX_HTTP_KV_ROUTER_ROOMS_IDLE);
 }
 
 

@@ -32,7 +32,7 @@ ngx_http_kv_router_queue_configure(ngx_http_kv_router_queue_t *q)
     rc = kvr_admit_configure(&q->admit, &q->rules);
     rules = &q->admit.zone->rules;
 
-    q->pending = (rc == KVR_BUSY || rc == KVR_FULL);
+    q->pending = (rc == KVR_BUSY || rc == KVR_FULL) ? ngx_current_msec : 0;
 
     for (i = 0; rc != KVR_BUSY && q->classes[i].hash; i++) {
         place = kvr_rules_class(rules, q->classes[i].hash);
