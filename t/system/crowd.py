@@ -24,7 +24,7 @@ IDLE = 0.3                      # seconds that an engine may have room, and a
 LEFT = 1                        # seconds until a connection is closed whose
                                 # client has left
 PATIENCE = 45                   # seconds until an answer, or a close
-PATHS = ("/v1/completions", "/watched/completions")
+PATHS = ("/v1/completions", "/watched/v1/completions")
 CLASSES = ("interactive", "batch", "bulk", "unknown", "")
 LIMITED = "team-a"              # a tenant with a bound
 TENANTS = (*"abcdef", LIMITED, *["greedy"] * 4)
@@ -277,11 +277,12 @@ class Engine:
     def _passed(self, before, tokens):
         """What the router has closed by now did not count, perhaps, when the
         request came."""
-        before = [n for job, n in before if job.peer in self.peers]
-        if self.most and len(before) >= self.most:
-            self.crowd.say(f"{self.name} has {len(before) + 1} requests")
-        if self.bound and sum(before) >= self.bound:
-            self.crowd.say(f"{self.name} has {before} tokens, and {tokens}")
+        all_of = [n for job, n in before if job.peer in self.peers] + [tokens]
+        if self.most and len(all_of) > self.most:
+            self.crowd.say(f"{self.name} has {len(all_of)} requests")
+        # the last one that got a place may be the first that comes
+        if self.bound and sum(all_of) - max(all_of) >= self.bound:
+            self.crowd.say(f"{self.name} has {all_of} tokens")
 
     def _first(self, job):
         if job in self.open and not job.peer.transport.is_closing():
