@@ -18,7 +18,8 @@
 #                  make matrix: 1 runs 24 cells, with three seeds
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
-#     PART         make parity: these parts only, e.g. PART="templates"
+#     PART         make parity: these parts only, e.g. PART="templates";
+#                  make soak: this part only, PART=queue
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -419,14 +420,15 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/obj-fuzz/fuzz/fuzz_%.o $(objs_fuzz)
 $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 
-## make soak        the long forms of the tests: SECONDS=600 altogether
+## make soak        the long forms of the tests: SECONDS=600 altogether;
+##                  PART=queue: only who waits in a zone's queue
 
 # A tenth of the time for each fuzz target.
 
-soak: deps-check deps-fuzz all unit $(threaded) module-asan $(preloaded) \
-      $(targets:%=$(BUILD)/fuzz/fuzz_%)
-	@t/soak $(BUILD) $$(( $(SECONDS) * 7 / 10 ))
-	@$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 ))
+soak: deps-check all unit $(if $(PART),,deps-fuzz $(threaded) module-asan \
+      $(preloaded) $(targets:%=$(BUILD)/fuzz/fuzz_%))
+	@t/soak $(BUILD) $$(( $(SECONDS) * $(if $(PART),10,7) / 10 )) "" $(PART)
+	@$(if $(PART),,$(MAKE) --no-print-directory fuzz SECONDS=$$(( $(SECONDS) / 10 + 1 )))
 
 
 ## make lint        style, luacheck, syntax, direction of includes and calls
