@@ -38,6 +38,7 @@
       "best_overlap_blocks_total", NULL,                                      \
       "Blocks of the prompts that the best worker had.")                      \
     X(UNSHARED, "requests", "unshared", NULL, NULL, NULL)                     \
+    X(UNORDERED, "requests", "unordered", NULL, NULL, NULL)                   \
     X(QUESTIONS, "questions", "asked", "asks_total", "what=\"tokens\"",       \
       "Times that the router asked an engine or a name server.")              \
     X(PROBES, "questions", "probes", "asks_total", "what=\"probe\"", NULL)    \

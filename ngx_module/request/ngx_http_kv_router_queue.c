@@ -287,10 +287,14 @@ ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
         return NGX_OK;
     }
 
-    if (ngx_http_kv_router_queue_state(ctx) == KVR_ADMIT_TAKEN
-        || (ctx->queue.entry == KVR_ADMIT_NONE
-            && ngx_http_kv_router_queue_claim(ctx) != NGX_OK))
+    if (ngx_http_kv_router_queue_state(ctx) == KVR_ADMIT_TAKEN) {
+        return NGX_OK;
+    }
+
+    if (ctx->queue.entry == KVR_ADMIT_NONE
+        && ngx_http_kv_router_queue_claim(ctx) != NGX_OK)
     {
+        ngx_http_kv_router_count(ctx->zone->run.sh, UNORDERED, 1);
         return NGX_OK;
     }
 
@@ -310,6 +314,7 @@ ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
         if (rc == KVR_BUSY) {
             ngx_http_kv_router_queue_drop(ctx);
+            ngx_http_kv_router_count(ctx->zone->run.sh, UNORDERED, 1);
             return NGX_OK;
         }
 
