@@ -57,13 +57,8 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
         return NGX_ERROR;
     }
 
-    if (ngx_http_kv_router_queue_enter(ctx, i) == NGX_OK) {
-        i = ngx_http_kv_router_admit(ctx, i);
-        ngx_http_kv_router_queue_used(ctx, i != UINT32_MAX);
-
-    } else {
-        i = UINT32_MAX;
-    }
+    i = ngx_http_kv_router_queue_enter(ctx, i) == NGX_OK
+        ? ngx_http_kv_router_admit(ctx, i) : UINT32_MAX;
 
     if (i == UINT32_MAX) {
 
@@ -77,6 +72,8 @@ ngx_http_kv_router_ffi_reserve(ngx_http_request_t *r, void *zone,
     }
 
     ctx->choice.reserved = 1;
+
+    ngx_http_kv_router_queue_kept(ctx);
 
     if (ctx->rank_sent || ngx_http_kv_router_ranks(ctx, i)) {
         ctx->try.rank = ctx->choice.chosen->rank;

@@ -8,7 +8,7 @@
  *     enter     it has a worker in mind: is there room, and is it its turn?
  *     line      there is none: it lines up, and its coroutine waits
  *     poll      the coroutine was woken: may the request go?
- *     used      it has reserved what was granted, or has found no room
+ *     kept      it has reserved
  *     leave     it waits no longer
  *     end       what it has cost
  *
@@ -331,9 +331,9 @@ ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
 
 
 void
-ngx_http_kv_router_queue_used(ngx_http_kv_router_ctx_t *ctx, ngx_uint_t used)
+ngx_http_kv_router_queue_kept(ngx_http_kv_router_ctx_t *ctx)
 {
-    if (used && ngx_http_kv_router_queue_state(ctx) == KVR_ADMIT_TAKEN) {
+    if (ngx_http_kv_router_queue_state(ctx) == KVR_ADMIT_TAKEN) {
         (void) ngx_http_kv_router_queue_move(ctx, KVR_ADMIT_KEEP);
     }
 }

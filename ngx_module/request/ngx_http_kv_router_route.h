@@ -137,13 +137,11 @@ uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
 
 /*
  * queue: may the request reserve, at candidate i or elsewhere?  NGX_BUSY: it
- * is to wait.  Behind NGX_OK comes queue_used(): 1: the request has reserved,
- * 0: it has found no room.
+ * is to wait.  If it has reserved, queue_kept() comes next.
  */
 ngx_int_t ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
-void ngx_http_kv_router_queue_used(ngx_http_kv_router_ctx_t *ctx,
-    ngx_uint_t used);
+void ngx_http_kv_router_queue_kept(ngx_http_kv_router_ctx_t *ctx);
 
 /* queue: the request has ended */
 void ngx_http_kv_router_queue_end(ngx_http_kv_router_ctx_t *ctx);
