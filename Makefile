@@ -485,10 +485,15 @@ matrix: lib
 
 
 ## make fair        who goes first where one tenant asks for too much: orders of
-##                  the queue, in simulation (ten minutes)
+##                  the queue, in simulation (ten minutes).  LIVE=1: chats
+##                  through an nginx of four processes (four minutes);
+##                  LIVE=1 ROUTERS=2: through two that share their load
 
-fair: lib
-	$(PYTHON) -B bench/fair.py
+fair: $(if $(LIVE),deps-demo,lib)
+	$(if $(LIVE),$(built))
+	$(PYTHON) -B $(if $(LIVE),demo/fair.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay $(if $(ROUTERS),--routers $(ROUTERS)),\
+	    bench/fair.py)
 
 
 ## make repeat      the matrix's three largest wins and losses that one router

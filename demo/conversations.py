@@ -60,6 +60,8 @@ class Conversation:
 
     at: float                   # seconds from the first conversation's start
     turns: list
+    tenant: str = ""            # whose it is, and a group of tenants
+    group: str = ""
 
 
 def draw(count, seed):
@@ -132,7 +134,9 @@ def simulated(path):
             tokens += _tokens(more, max(0, blocks * size - len(tokens)))
             first += tokens[:blocks * size]
         turns[0].tokens = first + turns[0].tokens
-        found.append(Conversation(talk["at"], turns))
+        found.append(Conversation(talk["at"], turns,
+                                  str(talk.get("tenant", "")),
+                                  talk.get("group", "")))
     begin = min(talk.at for talk in found)
     for talk in found:
         talk.at -= begin

@@ -61,6 +61,8 @@ class Policy:
     name: str
     conf: str = ""
     sync: bool = True           # several nginx share their load
+    order: str = ""             # who goes first: fields of kv.new()
+    quantum: int = 16384        # of the queue
 
     @property
     def title(self):
@@ -98,7 +100,9 @@ class Engines:
     model: bool = False         # they have the model of words.py; the toy
                                 # tokenizer otherwise
     unknown: bool = False       # nginx has a zone with a model that it refuses
-    queue: int = 0              # requests that may wait in an nginx process
+    queue: int = 0              # requests that may wait in an nginx
+    bounds: str = ""            # of each: parameters of kv_router_worker
+    processes: int = 2          # of each nginx
     names: tuple = WORKERS      # one an engine
     options: tuple = ()         # more of engine.py's
 
@@ -192,13 +196,15 @@ class Fleet:
             self.processes[worker.relay.name] = worker.relay
         for place in self.routers:
             place.mkdir(exist_ok=True)
+        self._start_nginx(policy)
+
+    def _start_nginx(self, policy):
         self._write_conf(policy)
         for name, place in self._nginx().items():
             self._spawn(name, ["nginx", "-p", f"{place}/",
                                "-c", "nginx.conf", "-e", "error.log"])
         for name in self._nginx():
             self._wait(name, "nginx answers", self._configured)
-        self.policy = policy
 
     def _nginx(self):
         """The directory of each nginx: {name of its process: directory}."""
@@ -371,19 +377,30 @@ class Fleet:
             "BLOCK_SIZE": str(BLOCK_SIZE),
             "REDIS": self._redis_url(),
             "WORKERS": "\n".join(
-                f"    kv_router_worker {zone} {worker} {address};"
+                f"    kv_router_worker {zone} {worker} {address}"
+                f"{' ' * bool(self.kind.bounds)}{self.kind.bounds};"
                 for worker, address in self.engines.items()),
             "LUA": str(REPOSITORY / "lua"),
             "ROUTERS": ROUTERS if self.kind.unknown else "",
             "MODELS": (MODEL_OF_ZONE if self.kind.model else "")
             + (UNKNOWN if self.kind.unknown else ""),
-            "QUEUE": f"            queue = {self.kind.queue},\n"
-                     if self.kind.queue else "",
+            "PROCESSES": str(self.kind.processes),
+            **self._queue_names(),
             "TOKENIZER": "auto" if self.kind.model else "remote",
             "UNKNOWN": "unknown" if self.kind.unknown else "main",
             "CONF": conf or "nil",
             "GENERATION": str(self.generation),
             "PORT": str(port)}
+
+    def _queue_names(self):
+        queue, policy = self.kind.queue, self.policy
+        return {
+            "SIZE": "256m" if queue else "64m",
+            "QUEUE": f" queue={queue} queue_quantum={policy.quantum}"
+                     if queue else "",
+            "ORDER": f"            {policy.order},\n" if policy.order else "",
+            "WAIT": "            add_header  x-kv-wait $kv_router_wait;\n"
+                    if queue else ""}
 
     def _configured(self):
         """The configuration that was written last answers."""
@@ -400,6 +417,23 @@ class Fleet:
             self.processes[name].signal(signal.SIGHUP)
         self._wait("nginx", f"the policy is {policy.title} after the reload",
                    lambda: all(self._configured() for _ in range(10)))
+
+    def _idle(self):
+        for url in self.routers.values():
+            status = json.loads(http("GET", url + "/status"))
+            if status["waiting"] or any(
+                    rank["active_requests"] for worker in status["workers"]
+                    for rank in worker["load"]):
+                return False
+        return True
+
+    def restart(self, policy):
+        """Another policy by another nginx, when all that it had to do is
+        over: it begins with nothing."""
+        wait_until("no request waits or is served", self._idle)
+        for name in self._nginx():
+            self.processes.pop(name).stop()
+        self._start_nginx(policy)
 
     # --------------------------------------------------------------- caches
 
@@ -453,7 +487,7 @@ class Fleet:
 
     # --------------------------------------------------------------- replay
 
-    def replay(self, workload, progress=True, routers=1):
+    def replay(self, workload, progress=True, routers=1, label=None):
         """One run, of replay.py with these options; the summary it wrote.
 
         routers: how many nginx get the requests.  "late" is the largest share of missed deadlines, of the replay or of
@@ -486,7 +520,7 @@ class Fleet:
                        else "/v1/completions") for url in urls),
             "--block-size", str(BLOCK_SIZE), "--output", str(output),
             *self.tokenizer(),
-            "--label", f"{self.policy.title}: ",
+            "--label", f"{label or self.policy.title}: ",
             *(["--progress"] if progress else [])], self.directory)
         for process in self.processes.values():
             process.check_alive()

@@ -13,10 +13,15 @@ by the engine's own usage, and the worker, when the response names it in
 x-kv-worker.  With --text the requests are chats in words, a word for each
 token id.  Beside the hit rate stands its ceiling (ceiling.py): for chats in
 words it needs the engines' own tokenizer.
+
+Tenants that kv-simulate draws are named in the header x-tenant, and their
+groups in x-class.  With --seconds the run ends then: whoever is not answered
+hangs up.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -61,6 +66,14 @@ def word_of(token):
     return " " + "".join(letters)
 
 
+async def code_of(response):
+    """The status of an answer, and the code that an error has."""
+    try:
+        return f"{response.status} {(await response.json())['error']['code']}"
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return str(response.status)
+
+
 class Replay:
     """One run: the requests' results as they come in."""
 
@@ -71,7 +84,10 @@ class Replay:
         self.slots = asyncio.Semaphore(options.max_in_flight)
         self.deadlines = Deadlines()
         self.router = random.Random(options.seed)
-        self.results = []
+        self.start = 0.0
+        self.asked = []                 # all requests
+        self.results = []               # those that were answered
+        self.streamed = Counter()       # tokens by (group, second)
         self.sent = []                  # (prompt, its length then, answers)
         self.errors = Counter()
         self.held_back = 0              # requests that --max-in-flight delayed
@@ -83,23 +99,33 @@ class Replay:
         loop = asyncio.get_running_loop()
         async with self._session() as session:
             reporter = asyncio.create_task(self._report())
-            start = loop.time()
+            self.start = start = loop.time()
             tasks = []
             for number, talk in enumerate(self.talks):
                 due = start + talk.at / self.options.speedup
                 await asyncio.sleep(due - HEAD_SECONDS - loop.time())
                 tasks.append(asyncio.create_task(
                     self._converse(session, talk, due, number)))
-            await asyncio.gather(*tasks)
+            limit = self.options.seconds
+            _, late = await asyncio.wait(
+                tasks, timeout=limit and max(0, start + limit - loop.time()),
+                return_when=asyncio.FIRST_EXCEPTION)
             self.seconds = loop.time() - start
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()       # which may be a defect of ours
             reporter.cancel()
         self._print_progress(end="\n")
 
-    @staticmethod
-    def _session():
+    def _session(self):
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS))
+            timeout=aiohttp.ClientTimeout(
+                total=None if self.options.seconds
+                else REQUEST_TIMEOUT_SECONDS))
 
     async def _converse(self, session, talk, due, number):
         """All turns of a conversation, the first one at `due`; its number is
@@ -135,28 +161,37 @@ class Replay:
         self.held_back += self.slots.locked()
         async with self.slots:
             self.in_flight += 1
+            asked = {"group": self.talks[number].group,
+                     "at": asyncio.get_running_loop().time() - self.start}
+            self.asked.append(asked)
             try:
-                answer, result = await self._stream(session, body, number)
-                self.results.append(result)
+                answer = await self._stream(session, body, number, asked)
+                self.results.append(asked)
                 return answer
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
                     ValueError) as err:
+                asked["error"] = str(err)
                 self.errors[f"{type(err).__name__}: {err}"] += 1
                 return None
             finally:
                 self.in_flight -= 1
 
-    async def _stream(self, session, body, number):
+    async def _stream(self, session, body, number, asked):
         sent = time.perf_counter()
-        first = usage = None
+        usage = None
+        talk = self.talks[number]
         pieces = []
         done = False
         async with session.post(
                 self.router.choice(self.options.url), data=body,
                 headers={"Content-Type": "application/json",
-                         "x-session-id": str(number)}) as response:
+                         "x-session-id": str(number),
+                         **({"x-tenant": talk.tenant, "x-class": talk.group}
+                            if talk.tenant else {})}) as response:
             if response.status != 200:
-                raise ValueError(f"status {response.status}")
+                raise ValueError(f"status {await code_of(response)}")
+            asked["worker"] = response.headers.get("x-kv-worker")
+            asked["wait"] = response.headers.get("x-kv-wait")
             async for line in response.content:
                 if not line.startswith(b"data: "):
                     continue
@@ -168,18 +203,20 @@ class Replay:
                     choice = chunk["choices"][0]
                     pieces.append(choice["delta"].get("content") or ""
                                   if self.options.text else choice["text"])
-                if first is None and any(pieces):
-                    first = time.perf_counter()
+                    now = time.perf_counter()
+                    if any(pieces):
+                        asked.setdefault("ttft", now - sent)
+                    self.streamed[talk.group, int(asked["at"] + now - sent)] \
+                        += pieces[-1].count(" ")
                 usage = chunk.get("usage") or usage
-            worker = response.headers.get("x-kv-worker")
-        if not done or first is None or usage is None:
+        if not done or "ttft" not in asked or usage is None:
             raise ValueError("the stream broke off")
-        return "".join(pieces), {
-            "worker": worker, "ttft": first - sent,
-            "seconds": time.perf_counter() - sent,
-            "prompt_tokens": usage["prompt_tokens"],
-            "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"],
-            "completion_tokens": usage["completion_tokens"]}
+        asked.update(
+            seconds=time.perf_counter() - sent,
+            prompt_tokens=usage["prompt_tokens"],
+            cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
+            completion_tokens=usage["completion_tokens"])
+        return "".join(pieces)
 
     def _ceiling(self):
         """The ceiling of the hit rate of what was sent and answered."""
@@ -225,7 +262,10 @@ class Replay:
             "end_to_end": {f"p{p}": percentile(totals, p)
                            for p in (50, 90, 99)},
             "workers": dict(sorted(workers.items())),
-            "results": self.results}
+            "streamed": [(*key, n) for key, n in self.streamed.items()],
+            "results": self.results,
+            "unanswered": [asked for asked in self.asked
+                           if "seconds" not in asked]}
 
     # ---- progress
 
@@ -238,13 +278,18 @@ class Replay:
     def _print_progress(self, end):
         if not self.options.progress:
             return
-        total = self.requests
         failed = sum(self.errors.values())
         done = len(self.results) + failed
-        text = (f"{self.options.label}{done}/{total} requests, "
-                f"{self.in_flight} in flight, {failed} errors")
+        share, limit = done / self.requests, self.options.seconds
+        text = f"{self.options.label}{done}/{self.requests} requests, "
+        if limit:
+            now = min(limit, time.monotonic() - self.start)
+            share = now / limit
+            text = (f"{self.options.label}{now:.0f}/{limit:.0f} s, {done} "
+                    f"requests, ")
+        text += f"{self.in_flight} in flight, {failed} errors"
         if sys.stderr.isatty():
-            filled = 30 * done // total
+            filled = int(30 * share)
             text = f"\r[{'#' * filled:<30}] {text}\x1b[K"
         print(text, end=end, file=sys.stderr, flush=True)
 
@@ -281,6 +326,10 @@ def parse_options(argv=None):
              "and their sub-agents")
     add("--simulated", metavar="FILE",
         help="instead of the trace, a file of kv-simulate --conversations")
+    add("--group", help="of those only the tenants of this group")
+    add("--seconds", type=float,
+        help="end so many seconds after the begin; default: with the last "
+             "answer")
     add("--seed", type=int, default=1, help="of --chats and --agents")
     add("--speedup", type=float, default=5.0,
         help="divides the recorded times, and those of thinking")
@@ -310,7 +359,10 @@ def load(options):
     if options.agents:
         return conversations.draw_agents(options.agents, options.seed)
     if options.simulated:
-        return conversations.simulated(options.simulated)
+        return [talk for talk in conversations.simulated(options.simulated)
+                if options.group in (None, talk.group)
+                and not 0 < (options.seconds or 0) * options.speedup
+                <= talk.at]
     return mooncake.load(options.trace, options.requests, options.scale,
                          options.skip)
 
@@ -323,6 +375,7 @@ def main():
     if not talks:
         sys.exit("no requests in that part of the trace")
     replay = Replay(options, talks)
+    gc.freeze()                         # to walk through all tokens takes long
     asyncio.run(replay.run())
     summary = replay.summary()
     for kind, count in replay.errors.items():
@@ -331,7 +384,8 @@ def main():
         with open(options.output, "w", encoding="utf-8") as out:
             json.dump(summary, out)
     else:
-        del summary["results"]
+        for name in ("results", "unanswered", "streamed"):
+            del summary[name]
         print(json.dumps(summary, indent=1))
     return 1 if summary["errors"] else 0
 

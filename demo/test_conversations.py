@@ -139,6 +139,19 @@ def few_in_flight_hold_others_back():
     assert summary["held_back"] == 2, summary
 
 
+def whoever_is_not_answered_hangs_up():
+    """a run of --seconds ends then, and tells what it has seen until then"""
+    talks = [Conversation(0.0, [Turn([4] * BLOCK, count, 0.0)], "7", group)
+             for group, count in (("long", 5000), ("short", 50))]
+    summary = replayed(talks, "--seconds", "0.2")
+    assert summary["errors"] == 0, summary["error_kinds"]
+    (short,), (long,) = summary["results"], summary["unanswered"]
+    assert (short["group"], long["group"]) == ("short", "long")
+    assert 0 < long["ttft"] < 0.2 and "error" not in long, long
+    streamed = {group: tokens for group, _, tokens in summary["streamed"]}
+    assert streamed["short"] == 50 < streamed["long"] < 5000, streamed
+
+
 def the_trace_is_conversations_of_one_turn():
     """a request of the trace is a conversation of one turn"""
     talks = mooncake.load(TRACE, 3, 4)
@@ -179,6 +192,7 @@ def main():
             the_next_turn_has_the_answer,
             a_broken_conversation_ends,
             few_in_flight_hold_others_back,
+            whoever_is_not_answered_hangs_up,
             the_trace_is_conversations_of_one_turn,
             late_wake_ups_are_counted])
     finally:

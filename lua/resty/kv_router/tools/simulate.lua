@@ -558,7 +558,8 @@ local function write_conversations(options)
 
     for i, talk in ipairs(talks) do
         talks[i] = { at = talk.at, own = talk.own, parts = talk.parts,
-                     turns = talk.turns }
+                     turns = talk.turns, tenant = talk.tenant,
+                     group = talk.group }
     end
 
     write(options.conversations, json.encode({
