@@ -16,6 +16,13 @@ scripts(http_config => <<'_EOC_', config => <<'_EOC_');
             return  200 "fine\n";
         }
 
+        location /brief {
+            content_by_lua_block {
+                ngx.sleep(0.02)
+                ngx.say("fine")
+            }
+        }
+
         location /hold {
             content_by_lua_block {
                 ngx.say("held")
@@ -148,7 +155,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 106;
+plan tests => repeat_each() * 111;
 
 run_tests();
 
@@ -524,21 +531,18 @@ load: none
 
             put("a", ',"max_active":1')
 
-            for _ = 1, 60 do
-                ask("POST", "/v1/completions")
-            end
-
             local a, threads = hold(), {}
 
-            for i = 1, 20 do
-                threads[i] = ngx.thread.spawn(ask, "POST", "/v1/completions")
+            for i = 1, 90 do
+                threads[i] = ngx.thread.spawn(ask, "POST", "/v1/brief/completions")
             end
 
-            client.turns()
-            tell_route("it can't be", late)
+            client.wait(function() return client.stats().waiting == 90 end)
             a:close()
+            client.wait(function() return client.stats().waiting < 35 end)
+            tell_route("it can't be", late)
 
-            for i = 1, 20 do
+            for i = 1, 90 do
                 ngx.thread.wait(threads[i])
             end
 
@@ -555,7 +559,44 @@ it can: 200 a - fine
 
 
 
-=== TEST 16: x-request-timeout-ms shortens the wait, and never lengthens it
+=== TEST 16: the pace is not that of those who came while none waited
+--- zone: queue=100
+--- router: classes = { default = { wait = 3 } }
+--- script
+            put("a", ',"max_active":1')
+
+            for _ = 1, 50 do
+                ask("POST", "/v1/brief/completions")
+                ngx.sleep(0.05)
+            end
+
+            -- by that pace the last ones would wait for more than six seconds
+
+            local threads, fine = {}, 0
+
+            for i = 1, 80 do
+                threads[i] = ngx.thread.spawn(ask, "POST", "/v1/brief/completions")
+            end
+
+            for i = 1, 80 do
+                local _, answer = ngx.thread.wait(threads[i])
+
+                fine = fine + (answer.status == 200 and 1 or 0)
+            end
+
+            ngx.say(fine)
+            client.idle()
+--- response_body
+80
+load: none
+--- no_error_log
+[error]
+[alert]
+requests are refused
+
+
+
+=== TEST 17: x-request-timeout-ms shortens the wait, and never lengthens it
 --- zone: queue=10
 --- router: class = "$http_x_class", tenant = "$http_x_tenant", classes = { long = { wait = 60 }, short = { wait = 0.2 } }
 --- script
@@ -588,7 +629,7 @@ load: none
 
 
 
-=== TEST 17: a client that leaves waits no longer, however it is connected
+=== TEST 18: a client that leaves waits no longer, however it is connected
 --- zone: queue=1
 --- router: classes = { default = { wait = 60 } }
 --- script
@@ -652,7 +693,7 @@ at last: 200 a - fine
 
 
 
-=== TEST 18: classes and tenants are what the configuration asks for
+=== TEST 19: classes and tenants are what the configuration asks for
 --- zone: queue=10
 --- http_config
     init_by_lua_block {
@@ -693,7 +734,7 @@ error: batch/2
 
 
 
-=== TEST 19: with queue_mode=observe nobody waits, and no bound is applied
+=== TEST 20: with queue_mode=observe nobody waits, and no bound is applied
 --- zone: queue=10 queue_mode=observe max_active=1
 --- script
             put("a", ',"max_active":1')
@@ -713,7 +754,7 @@ requests are refused
 
 
 
-=== TEST 20: routers of a zone have the same classes and tenants
+=== TEST 21: routers of a zone have the same classes and tenants
 --- script
             for _, conf in ipairs {
                 {},
@@ -737,7 +778,7 @@ bad argument #2 to 'new' (the classes or tenants are not those of another kv.new
 
 
 
-=== TEST 21: who waits with a long prompt takes no more memory for it
+=== TEST 22: who waits with a long prompt takes no more memory for it
 --- zone: queue=10
 --- router: classes = { default = { wait = 1.5 } }
 --- script
@@ -773,7 +814,7 @@ load: none
 
 
 
-=== TEST 22: who waits has its body scanned once
+=== TEST 23: who waits has its body scanned once
 --- zone: queue=10
 --- router: classes = { default = { wait = 60 } }
 --- script
@@ -804,7 +845,7 @@ load: none
 
 
 
-=== TEST 23: requests that wait together keep what is their own
+=== TEST 24: requests that wait together keep what is their own
 --- zone: queue=10
 --- router: pin = true, classes = { default = { wait = 60 } }
 --- script

@@ -333,6 +333,13 @@ kvr_admit_line(kvr_admit_t *q, uint32_t entry)
 
     e = &q->entries[entry];
     tenant = kvr_admit_tenant(q, e);
+
+    /* while none waits, the pace is that of those who come */
+
+    if (kvr_admit_waiting(q, e->pool) == 0) {
+        memset(&q->zone->pools[e->pool].pace, 0, sizeof(kvr_pace_t));
+    }
+
     e->worker = kvr_admit_why(q, e, tenant);
 
     if (e->worker) {

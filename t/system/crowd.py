@@ -23,7 +23,7 @@ IDLE = 0.3                      # seconds that an engine may have room, and a
                                 # request wait
 LEFT = 1                        # seconds until a connection is closed whose
                                 # client has left
-PATIENCE = 45                   # seconds until an answer, or a close
+PATIENCE = 40                   # seconds until an answer, beside the wait
 PATHS = ("/v1/completions", "/watched/v1/completions")
 CLASSES = ("interactive", "batch", "bulk", "unknown", "")
 LIMITED = "team-a"              # a tenant with a bound
@@ -33,12 +33,13 @@ TENANTS = (*"abcdef", LIMITED, *["greedy"] * 4)
 class Ask:
     """A request: what was asked, and how far it is."""
 
-    def __init__(self, number, rng):
+    def __init__(self, number, rng, wait):
         self.number = str(number)
         self.name = rng.choice(CLASSES)
         self.tenant = rng.choice(TENANTS)
         self.path = rng.choice(PATHS)
-        self.leaves = rng.random() * 2 if rng.random() < 0.3 else None
+        self.leaves = (rng.random() * wait * 0.7
+                       if rng.random() < 0.3 else None)
         self.limit = rng.randrange(50, 3000) if rng.random() < 0.1 else None
         self.body = json.dumps({
             "model": "m", "stream": True, "max_tokens": 16,
@@ -301,8 +302,9 @@ class Engine:
 class Crowd:
     """All of it, in a thread of its own."""
 
-    def __init__(self, port, http2_port, seed):
-        self.port, self.http2_port = port, http2_port
+    def __init__(self, port, http2_port, seed, wait):
+        """`wait`: seconds that a request may wait at the router."""
+        self.port, self.http2_port, self.wait = port, http2_port, wait
         self.rng = random.Random(seed)
         self.engines = []
         self.asks = {}                  # that have no end yet
@@ -331,7 +333,7 @@ class Crowd:
         returns."""
         self._goal = number
         if not number:
-            end = time.monotonic() + 2 * PATIENCE
+            end = time.monotonic() + self.wait + 2 * PATIENCE
             while self._clients:
                 assert time.monotonic() < end, "clients do not end"
                 time.sleep(0.05)
@@ -383,14 +385,15 @@ class Crowd:
             await asyncio.sleep(TICK)
 
     async def _client(self):
-        await asyncio.sleep(self.rng.random() * 0.5)
+        await asyncio.sleep(self.rng.random() * self.wait / 6)
         while len(self._clients) <= self._goal:
             http2 = self.rng.random() < 0.3
-            asks = [Ask(self._next(), self.rng)
+            asks = [Ask(self._next(), self.rng, self.wait)
                     for _ in range(self.rng.choice((1, 2, 4)) if http2 else 1)]
             await self._ask(asks, http2)
             refused = any(ask.status == "429" for ask in asks)
-            await asyncio.sleep(self.rng.random() * (2 if refused else 0.1))
+            await asyncio.sleep(self.rng.random() * (self.wait if refused
+                                                     else 0.1))
 
     def _next(self):
         self._number += 1
@@ -413,7 +416,7 @@ class Crowd:
             if ask.leaves is not None:
                 loop.call_later(ask.leaves, self._leave, client, ask)
         _, late = await asyncio.wait([ask.done for ask in asks],
-                                     timeout=PATIENCE)
+                                     timeout=self.wait + PATIENCE)
         for ask in asks:
             del self.asks[ask.number]
             self.statuses[ask.status] += 1

@@ -172,7 +172,7 @@ class Soak:
     def round(self):
         """A calm, faults, and a silence."""
         self.crowd.clients(self.clients)
-        time.sleep(1.5)
+        time.sleep(1 + self.stage.wait / 6)
         self.crowd.calm = True
         time.sleep(CALM)
         self.crowd.calm = False
@@ -302,8 +302,8 @@ def main():
     global at
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     clients = int(sys.argv[2]) if len(sys.argv) > 2 else CLIENTS
-    with Stage("queue", 3 if clients < 1000 else 30) as on:
-        crowd = Crowd(on.clients_port, on.http2_port, SEED)
+    with Stage("queue", 3 if clients < 1000 else 60) as on:
+        crowd = Crowd(on.clients_port, on.http2_port, SEED, on.wait)
         crowd.engine("w0", most=4)
         crowd.engine("w1", most=6)
         crowd.engine("w2", tokens=400)
