@@ -162,12 +162,8 @@ kvr_admit_claim(kvr_admit_t *q)
 static void
 kvr_admit_wake(kvr_admit_t *q, uint32_t entry)
 {
-    kvr_owner_t  owner;
-
-    owner = kvr_load64(&q->entries[entry].owner);
-
     if (q->nwakes < KVR_ADMIT_WAKES) {
-        q->wakes[q->nwakes].owner = owner;
+        q->wakes[q->nwakes].owner = kvr_load64(&q->entries[entry].owner);
         q->wakes[q->nwakes++].entry = entry;
     }
 }
@@ -334,9 +330,8 @@ kvr_admit_line(kvr_admit_t *q, uint32_t entry)
     e = &q->entries[entry];
     tenant = kvr_admit_tenant(q, e);
 
-    /* while none waits, the pace is that of those who come */
-
     if (kvr_admit_waiting(q, e->pool) == 0) {
+        /* until now the pace was that of the requests which came */
         memset(&q->zone->pools[e->pool].pace, 0, sizeof(kvr_pace_t));
     }
 
@@ -505,16 +500,13 @@ kvr_admit_enter(kvr_admit_t *q)
 static void
 kvr_admit_exit(kvr_admit_t *q)
 {
-    uint64_t           held;
     kvr_admit_zone_t  *z;
 
     z = q->zone;
 
     for ( ;; ) {
-        held = kvr_now_us() - z->since_us;
-
         z->turns++;
-        z->long_turns += held > KVR_ADMIT_LONG_US;
+        z->long_turns += kvr_now_us() - z->since_us > KVR_ADMIT_LONG_US;
 
         __atomic_store_n(&z->lock.owner, 0, __ATOMIC_SEQ_CST);
 
