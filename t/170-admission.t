@@ -524,7 +524,7 @@ load: none
 
 
 === TEST 15: who can't be in time is refused at once, once the pace is known
---- zone: queue=100
+--- zone: queue=1000
 --- router: classes = { default = { wait = 60 } }
 --- script
             local late = "x-request-timeout-ms: 1\r\n"
@@ -560,7 +560,7 @@ it can: 200 a - fine
 
 
 === TEST 16: the pace is not that of those who came while none waited
---- zone: queue=100
+--- zone: queue=1000
 --- router: classes = { default = { wait = 3 } }
 --- script
             put("a", ',"max_active":1')

@@ -591,15 +591,17 @@ test_late(void)
 
     fresh(LIMIT);
 
+    (void) waits(kvr_admit_pool(&q, 7), 1, 5, 10);
+
     for (i = 0; i < 50; i++) {
-        a = claim(kvr_admit_pool(&q, 7), 1, 5, 10);
-        (void) room(0, 0, a);
+        (void) waits(0, 1, 5, 10);
+        a = room(0, 0, KVR_ADMIT_NONE);
         (void) keep(a);
         end(a, 10);
         now += 100;
     }
 
-    for (i = 0; i < LIMIT; i++) {
+    for (i = 1; i < LIMIT; i++) {
         a = waits(0, 1, 5, 10);
 
         if (kvr_admit_state(&q, a) == KVR_ADMIT_REFUSED) {
