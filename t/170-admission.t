@@ -612,7 +612,7 @@ requests are refused
                 local wait = tonumber(answer.headers["x-wait"])
 
                 ngx.say(case[1], " ", case[2], ": ", answer.status, " ",
-                        wait >= 0.2 and wait < 30)
+                        wait > 0.15 and wait < 30)
             end
 
             a:close()
