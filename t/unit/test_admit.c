@@ -598,6 +598,20 @@ test_late(void)
         a = room(0, 0, KVR_ADMIT_NONE);
         (void) keep(a);
         end(a, 10);
+        now += 1000;
+    }
+
+    for (i = 0; i < 51; i++) {
+        a = waits(0, 1, 5, 10);
+    }
+
+    is_u64(kvr_admit_state(&q, a), KVR_ADMIT_WAITING,
+           "the pace is not that of those who came while none waited");
+
+    for (i = 0; i < 50; i++) {
+        a = room(0, 0, KVR_ADMIT_NONE);
+        (void) keep(a);
+        end(a, 10);
         now += 100;
     }
 
