@@ -172,7 +172,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 34;
+plan tests => repeat_each() * 41;
 
 run_tests();
 
@@ -420,3 +420,60 @@ w1
 [alert]
 [emerg]
 requests are refused
+
+
+
+=== TEST 7: nor is it one where others wait, in any form of request
+--- zone: queue=10
+--- http_config
+    kv_router_model  main $TEST_NGINX_MODEL engine=vllm;
+    init_by_lua_block {
+        router = require("resty.kv_router").new("main", {
+            tokenizer = "local", class = "$http_x_class",
+            classes = { long = { wait = 60 }, short = { wait = 0.2 } } })
+    }
+--- script
+            put("w1", $TEST_NGINX_RAND_PORT_1,
+                ',"engine":"vllm","max_prefill_tokens":100')
+
+            local text = ("word "):rep(100)
+            local said = '[{"role":"user","content":"' .. text .. '"}]'
+
+            for _, form in ipairs {
+                { "/v1/completions", '"prompt":"' .. text .. '"' },
+                { "/v1/chat/completions", '"messages":' .. said },
+                { "/v1/messages", '"max_tokens":9,"messages":' .. said },
+                { "/v1/responses", '"input":"' .. text .. '"' },
+            } do
+                local body = '{"model":"m",' .. form[2] .. ',"surprise":1}'
+
+                hold(body, form[1])
+
+                local waiting = ngx.thread.spawn(ask, "POST", form[1], body,
+                                                 "x-class: long\r\n", PORT)
+
+                client.wait(function()
+                    return client.stats().waiting == 1
+                end)
+                ngx.say(form[1], ": ",
+                        ask("POST", form[1], body, "x-class: short\r\n", PORT).status,
+                        ", ", tokens() < 150)
+                release()
+                ngx.say(select(2, ngx.thread.wait(waiting)).status)
+            end
+--- response_body
+/v1/completions: 429, true
+200
+/v1/chat/completions: 429, true
+200
+/v1/messages: 429, true
+200
+/v1/responses: 429, true
+200
+--- error_log
+unsupported: the field "surprise" of the body
+requests are refused: all workers are busy
+--- no_error_log
+[error]
+[alert]
+[emerg]
