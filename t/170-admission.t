@@ -561,16 +561,16 @@ it can: 200 a - fine
 
 === TEST 16: the pace is not that of those who came while none waited
 --- zone: queue=1000
---- router: classes = { default = { wait = 3 } }
+--- router: classes = { default = { wait = 6 } }
 --- script
             put("a", ',"max_active":1')
 
             for _ = 1, 50 do
                 ask("POST", "/v1/brief/completions")
-                ngx.sleep(0.05)
+                ngx.sleep(0.1)
             end
 
-            -- by that pace the last ones would wait for more than six seconds
+            -- by that pace the last ones would wait for ten seconds, or more
 
             local threads, fine = {}, 0
 
