@@ -38,7 +38,7 @@ http {{
     client_body_temp_path  tmp; proxy_temp_path  tmp; fastcgi_temp_path  tmp;
     uwsgi_temp_path  tmp; scgi_temp_path  tmp;
 
-    kv_router_zone     zone=main:16m block_size=4 queue=100;
+    kv_router_zone     zone=main:16m block_size=4{zone};
 {workers}
 {engine}
     lua_package_path        "{lua}/?.lua;;";
@@ -231,7 +231,7 @@ class Router:
     """nginx in a directory of its own."""
 
     def __init__(self, directory, engine, conf="", trust="", tls=False,
-                 addresses=1, worker=""):
+                 addresses=1, worker="", zone=""):
         self.port = free_port()
         self._directory = directory
         directory.mkdir()
@@ -241,7 +241,7 @@ class Router:
             workers="\n".join(
                 f"    kv_router_worker  main w{i} 127.0.0.{i}:{engine.port} events=on{worker};"
                 for i in range(1, addresses + 1)),
-            engine=conf, trust=trust, scheme="https" if tls else "http"))
+            engine=conf, trust=trust, zone=zone, scheme="https" if tls else "http"))
         self._nginx = Process("nginx", [
             "nginx", "-p", str(directory) + "/", "-e", "error.log", "-c",
             "nginx.conf"], directory)
@@ -475,7 +475,7 @@ def waiters_that_leave():
     """clients that leave the queue hold nobody up"""
     engine = Engine()
     with Router(at.directory / "queue", engine,
-                worker=" max_active=1") as router:
+                worker=" max_active=1", zone=" queue=100") as router:
         router.probed()
         engine.hold("serve")
         threads, got = router.crowd([[1, 2]], "/queued/v1/completions")
