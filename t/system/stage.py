@@ -338,7 +338,11 @@ class Stage:
             "POLICY": policy,
             "CONF": "nil",
             "ROUTERS": "",
+            "PROCESSES": str(PROCESSES),
+            "SIZE": "64m",
             "QUEUE": "",
+            "ORDER": "",
+            "WAIT": "",
             "MODELS": "",
             "TOKENIZER": "remote",
             "UNKNOWN": "main",
@@ -349,8 +353,6 @@ class Stage:
         conf = conf.replace(" zone=main:64m ",
                             f" zone=main:64m shards={SHARDS} "
                             f"{self._zone_options}")
-        conf = conf.replace("worker_processes  2;",
-                            f"worker_processes  {PROCESSES};")
         (self.directory / "nginx.conf").write_text(
             conf.replace(" error.log ", f" {log} "))
 
