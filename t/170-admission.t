@@ -155,7 +155,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 111;
+plan tests => repeat_each() * 114;
 
 run_tests();
 
@@ -885,3 +885,26 @@ b 2
 load: none
 --- no_error_log eval
 ["[error]", "[alert]", qr/\[warn\](?!.*( pick\(\) took | the same address ))/]
+
+
+
+=== TEST 25: if all workers are out, requests try them all the same
+--- zone: queue=10
+--- router: classes = { default = { wait = 30 } }
+--- script
+            ask("PUT", "/kv/workers/a", '{"address":"127.0.0.1:1","max_active":1}')
+
+            for _ = 1, 3 do
+                ngx.say(ask("POST", "/v1/completions").status)
+            end
+
+            client.idle()
+--- response_body
+502
+502
+502
+load: none
+--- error_log
+is out for
+--- no_error_log
+[alert]

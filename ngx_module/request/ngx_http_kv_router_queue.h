@@ -40,6 +40,7 @@ typedef struct {
     uint32_t                        version;
     time_t                          at;
     uint32_t                        workers;
+    uint32_t                        healthy;   /* of them */
     uint32_t                        places;    /* 0: no bound */
 } ngx_http_kv_router_pool_t;
 

@@ -35,6 +35,7 @@ typedef struct {
     ngx_http_kv_router_fleet_t     *fleet;
     ngx_http_kv_router_holder_t    *h;
     uint64_t                        key;       /* of the pool */
+    ngx_http_kv_router_pool_t      *pool;
     ngx_uint_t                      pair;      /* a prefiller has room, too */
 } ngx_http_kv_router_look_t;
 
@@ -76,15 +77,22 @@ ngx_http_kv_router_rooms_member(uint64_t key,
 }
 
 
+static ngx_uint_t
+ngx_http_kv_router_rooms_there(const ngx_http_kv_router_holder_t *h)
+{
+    return kvr_load32(&h->worker->generation) == h->generation
+           && !(kvr_load32(&h->worker->flags)
+                & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED));
+}
+
+
 ngx_uint_t
 ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_holder_t *h)
 {
     double  share;
 
-    return kvr_load32(&h->worker->generation) == h->generation
-           && !(kvr_load32(&h->worker->flags)
-                & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
+    return ngx_http_kv_router_rooms_there(h)
            && kvr_health_usable(kvr_health_state(
                                     kvr_router_health(&zone->run.router,
                                                       h->number),
@@ -129,9 +137,49 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
 }
 
 
+/* Counts what the pool has. */
+
+static ngx_http_kv_router_pool_t *
+ngx_http_kv_router_rooms_pool(const ngx_http_kv_router_look_t *l,
+    uint32_t pool)
+{
+    ngx_uint_t                    i, bound;
+    ngx_http_kv_router_pool_t    *p;
+    ngx_http_kv_router_holder_t  *h;
+
+    p = &l->q->pools[pool];
+
+    if (p->version == l->fleet->version && p->at == ngx_time()) {
+        return p;
+    }
+
+    ngx_memzero(p, sizeof(ngx_http_kv_router_pool_t));
+    p->version = l->fleet->version;
+    p->at = ngx_time();
+
+    for (i = 0, bound = 1; i < l->fleet->n; i++) {
+        h = &l->fleet->holders[i];
+
+        if (h->holder == h->first
+            && ngx_http_kv_router_rooms_member(l->key, h))
+        {
+            p->workers++;
+            p->healthy += ngx_http_kv_router_rooms_usable(l->q->zone, h);
+            p->places += h->max_active;
+            bound = bound && h->max_active;
+        }
+    }
+
+    p->places = bound ? p->places : 0;
+
+    return p;
+}
+
+
 /*
- * A request that comes may need no prefiller, as its policy has found: the
- * room of prefillers is for those that wait.
+ * If all workers are out by health, requests try them anyway.  A request that
+ * comes may need no prefiller, as its policy has found: the room of prefillers
+ * is for those that wait.
  */
 
 static bool
@@ -145,7 +193,8 @@ ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
 
     l->pair = ngx_http_kv_router_rooms_pair(l);
 
-    return ngx_http_kv_router_rooms_usable(zone, l->h)
+    return (ngx_http_kv_router_rooms_usable(zone, l->h)
+            || (l->pool->healthy == 0 && ngx_http_kv_router_rooms_there(l->h)))
            && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1)
            && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet);
 }
@@ -179,58 +228,20 @@ ngx_http_kv_router_rooms_fits(void *data, const kvr_order_entry_t *e,
 }
 
 
-/* Counts what the pool has. */
-
-static ngx_http_kv_router_pool_t *
-ngx_http_kv_router_rooms_pool(const ngx_http_kv_router_look_t *l,
-    uint32_t pool)
-{
-    ngx_uint_t                    i, bound;
-    ngx_http_kv_router_pool_t    *p;
-    ngx_http_kv_router_holder_t  *h;
-
-    p = &l->q->pools[pool];
-
-    if (p->version == l->fleet->version && p->at == ngx_time()) {
-        return p;
-    }
-
-    ngx_memzero(p, sizeof(ngx_http_kv_router_pool_t));
-    p->version = l->fleet->version;
-    p->at = ngx_time();
-
-    for (i = 0, bound = 1; i < l->fleet->n; i++) {
-        h = &l->fleet->holders[i];
-
-        if (h->holder == h->first
-            && ngx_http_kv_router_rooms_member(l->key, h))
-        {
-            p->workers++;
-            p->places += h->max_active;
-            bound = bound && h->max_active;
-        }
-    }
-
-    p->places = bound ? p->places : 0;
-
-    return p;
-}
-
-
 kvr_rc_t
 ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
     ngx_http_kv_router_fleet_t *fleet, ngx_http_kv_router_holder_t *h,
     uint32_t pool, uint32_t mine, uint32_t *entry)
 {
-    kvr_rc_t                    rc;
-    kvr_admit_worker_t          w;
-    ngx_http_kv_router_look_t   l;
-    ngx_http_kv_router_pool_t  *p;
+    kvr_rc_t                   rc;
+    kvr_admit_worker_t         w;
+    ngx_http_kv_router_look_t  l;
 
     l.q = q;
     l.fleet = fleet;
     l.h = h;
     l.key = kvr_load64(&q->admit.zone->pools[pool].key);
+    l.pool = ngx_http_kv_router_rooms_pool(&l, pool);
 
     /* most looks end here, and need no lock */
 
@@ -240,13 +251,11 @@ ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
         return KVR_DECLINED;
     }
 
-    p = ngx_http_kv_router_rooms_pool(&l, pool);
-
     w.pool = pool;
     w.worker = h->first;
     w.generation = h->generation;
-    w.workers = p->workers;
-    w.places = p->places;
+    w.workers = l.pool->workers;
+    w.places = l.pool->places;
     w.room = ngx_http_kv_router_rooms_has;
     w.fits = ngx_http_kv_router_rooms_fits;
     w.data = &l;
@@ -475,11 +484,16 @@ ngx_http_kv_router_rooms_tell(ngx_http_kv_router_queue_t *q)
         } else if (n && q->socket) {
             len = ngx_http_kv_router_rooms_address(q, owner, &sun);
 
-            /* a sweep tells again of a datagram that is lost, and counts it */
+            /* if the process is not dead, a sweep tells it again */
 
-            (void) sendto(q->socket->fd, entries, n * sizeof(uint32_t),
-                          MSG_DONTWAIT|MSG_NOSIGNAL, (struct sockaddr *) &sun,
-                          len);
+            if (sendto(q->socket->fd, entries, n * sizeof(uint32_t),
+                       MSG_DONTWAIT|MSG_NOSIGNAL, (struct sockaddr *) &sun,
+                       len)
+                == -1)
+            {
+                (void) __atomic_fetch_add(&q->admit.zone->lost, n,
+                                          __ATOMIC_RELAXED);
+            }
         }
     }
 

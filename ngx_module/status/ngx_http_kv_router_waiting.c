@@ -74,7 +74,7 @@ static const ngx_http_kv_router_field_t  ngx_http_kv_router_queue_fields[] = {
     zone(turns, "turns", NULL, NULL),
     zone(long_turns, "long_turns", NULL, NULL),
     zone(lost, "lost_wakes", "queue_lost_wakes_total",
-         "Requests that had to be told twice that they may go, or may not."),
+         "Requests whose process could not be told that they may go."),
     zone(rebuilt, "rebuilt", "queue_rebuilt_total",
          "Times that a process died while it had the lock of the queue."),
     end

@@ -165,6 +165,9 @@ kvr_admit_wake(kvr_admit_t *q, uint32_t entry)
     if (q->nwakes < KVR_ADMIT_WAKES) {
         q->wakes[q->nwakes].owner = kvr_load64(&q->entries[entry].owner);
         q->wakes[q->nwakes++].entry = entry;
+
+    } else {
+        (void) __atomic_fetch_add(&q->zone->lost, 1, __ATOMIC_RELAXED);
     }
 }
 
@@ -719,7 +722,6 @@ kvr_admit_remind(kvr_admit_t *q, uint32_t entry, uint64_t now_ms)
                && age >= KVR_ADMIT_SWEEP_MS && age < 2 * KVR_ADMIT_SWEEP_MS)
     {
         kvr_admit_wake(q, entry);
-        (void) __atomic_fetch_add(&q->zone->lost, 1, __ATOMIC_RELAXED);
     }
 }
 

@@ -155,7 +155,7 @@ typedef struct {
     uint64_t          turns;            /* holdings of the lock, */
     uint64_t          long_turns;       /* of them more than 20 us long */
     uint64_t          rebuilt;          /* the lock was a dead process's */
-    uint64_t          lost;             /* wakes */
+    uint64_t          lost;             /* wakes; also by who sends them */
     kvr_order_conf_t  order;            /* of each pool */
     kvr_admit_pool_t  pools[KVR_ADMIT_POOLS];
     kvr_rules_t       rules;
