@@ -353,7 +353,8 @@ class Fleet:
 
     def conf(self, policy, port=None):
         """nginx's configuration with a policy."""
-        names = self._names("main", port or self.port, policy.conf)
+        names = self._names("main", port or self.port, policy.conf) \
+            | self._queue_names(policy)
         names["SYNC"] = "" if policy.sync else "    kv_router_sync main off;\n"
         if policy.apart:
             names |= {"POLICY": WATCHER.name, "CONF": "nil"}
@@ -385,15 +386,14 @@ class Fleet:
             "MODELS": (MODEL_OF_ZONE if self.kind.model else "")
             + (UNKNOWN if self.kind.unknown else ""),
             "PROCESSES": str(self.kind.processes),
-            **self._queue_names(),
             "TOKENIZER": "auto" if self.kind.model else "remote",
             "UNKNOWN": "unknown" if self.kind.unknown else "main",
             "CONF": conf or "nil",
             "GENERATION": str(self.generation),
             "PORT": str(port)}
 
-    def _queue_names(self):
-        queue, policy = self.kind.queue, self.policy
+    def _queue_names(self, policy):
+        queue = self.kind.queue
         return {
             "SIZE": "256m" if queue else "64m",
             "QUEUE": f" queue={queue} queue_quantum={policy.quantum}"

@@ -32,6 +32,7 @@ class Load(replay.Replay):
     def __init__(self, options):
         super().__init__(options, [])
         self.sent = deque(maxlen=0)             # nothing asks for the ceiling
+        self.asked = deque(maxlen=0)
         self.results = deque(maxlen=1)          # nor for these
         self._window = deque(maxlen=WINDOW_REQUESTS)    # (time, result)
         self._seeds = itertools.count(options.seed)
@@ -58,8 +59,8 @@ class Load(replay.Replay):
                 loop.time() + PAUSE_SECONDS * self._lot.random(),
                 next(self._numbers))
 
-    async def _one(self, session, body, number):
-        answer = await super()._one(session, body, number)
+    async def _one(self, session, body, number, talk):
+        answer = await super()._one(session, body, number, talk)
         self._window.append((time.monotonic(), None if answer is None
                              else self.results[-1]))
         return answer

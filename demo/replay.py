@@ -141,7 +141,7 @@ class Replay:
             await self.deadlines.wait(due)
             answers = []
             self.sent.append((prompt, len(prompt), answers))
-            answer = await self._one(session, body, number)
+            answer = await self._one(session, body, number, talk)
             if answer is None:          # the turns that follow need it
                 return
             answers.append(answer)
@@ -156,16 +156,17 @@ class Replay:
             "stream": True, "stream_options": {"include_usage": True},
         }, separators=(",", ":")).encode()
 
-    async def _one(self, session, body, number):
+    async def _one(self, session, body, number, talk):
         """The answer's text; None when the request failed."""
         self.held_back += self.slots.locked()
         async with self.slots:
             self.in_flight += 1
-            asked = {"group": self.talks[number].group,
+            asked = {"group": talk.group,
                      "at": asyncio.get_running_loop().time() - self.start}
             self.asked.append(asked)
             try:
-                answer = await self._stream(session, body, number, asked)
+                answer = await self._stream(session, body, number, talk,
+                                            asked)
                 self.results.append(asked)
                 return answer
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError,
@@ -176,10 +177,9 @@ class Replay:
             finally:
                 self.in_flight -= 1
 
-    async def _stream(self, session, body, number, asked):
+    async def _stream(self, session, body, number, talk, asked):
         sent = time.perf_counter()
         usage = None
-        talk = self.talks[number]
         pieces = []
         done = False
         async with session.post(
@@ -206,8 +206,10 @@ class Replay:
                     now = time.perf_counter()
                     if any(pieces):
                         asked.setdefault("ttft", now - sent)
-                    self.streamed[talk.group, int(asked["at"] + now - sent)] \
-                        += pieces[-1].count(" ")
+                    if talk.group:
+                        second = int(asked["at"] + now - sent)
+                        self.streamed[talk.group, second] \
+                            += pieces[-1].count(" ")
                 usage = chunk.get("usage") or usage
         if not done or "ttft" not in asked or usage is None:
             raise ValueError("the stream broke off")
