@@ -155,7 +155,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 114;
+plan tests => repeat_each() * 115;
 
 run_tests();
 
