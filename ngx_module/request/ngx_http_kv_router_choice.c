@@ -102,7 +102,6 @@ static ngx_int_t
 ngx_http_kv_router_choice_keep(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_choice_t *choice)
 {
-    u_char      *p, *last;
     ngx_pool_t  *pool;
 
     pool = ctx->request->pool;
@@ -117,15 +116,7 @@ ngx_http_kv_router_choice_keep(ngx_http_kv_router_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    /* the reason may be sent in a header: control characters become spaces */
-
-    p = ctx->choice.reason.data;
-
-    for (last = p + ctx->choice.reason.len; p < last; p++) {
-        if (*p < 0x20 || *p == 0x7f) {
-            *p = ' ';
-        }
-    }
+    ngx_http_kv_router_plain(&ctx->choice.reason);
 
     ctx->choice.why = choice->why;
     ctx->choice.us = choice->us;

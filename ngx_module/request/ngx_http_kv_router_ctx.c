@@ -208,3 +208,16 @@ ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
 
     return NGX_OK;
 }
+
+
+void
+ngx_http_kv_router_plain(ngx_str_t *s)
+{
+    u_char  *p;
+
+    for (p = s->data; p < s->data + s->len; p++) {
+        if (*p < 0x20 || *p == 0x7f) {
+            *p = ' ';
+        }
+    }
+}

@@ -331,6 +331,9 @@ void *ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
 
+/* what may be sent in a header: control characters become spaces */
+void ngx_http_kv_router_plain(ngx_str_t *s);
+
 
 /* called for each context that ends, before its fleet is put back */
 typedef void (*ngx_http_kv_router_release_pt)(ngx_http_kv_router_ctx_t *ctx);

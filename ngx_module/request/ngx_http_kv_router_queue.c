@@ -67,6 +67,7 @@ ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
     }
 
     q = ctx->zone->run.queue;
+    ngx_http_kv_router_plain(&ctx->queue.tenant);
 
     ctx->queue.begun = 1;
     ctx->queue.class = class;
@@ -82,7 +83,9 @@ ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
 
     ctx->queue.output = (uint32_t) output;
 
-    return NGX_OK;
+    /* nobody waits who is observed */
+
+    return ctx->zone->conf.queue.observe ? NGX_DECLINED : NGX_OK;
 }
 
 
@@ -160,8 +163,8 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
 
 /*
  * The pool is that of the model of the candidates: clients can make up names.
- * If there are too many pools, the request is one of any model, and narrow; so
- * is a request that has no candidates, until it lines up again.
+ * If there are too many pools, the request is narrow, in the last one; narrow
+ * is a request that has no candidates, too, until it lines up again.
  */
 
 static ngx_int_t
@@ -194,14 +197,10 @@ ngx_http_kv_router_queue_claim(ngx_http_kv_router_ctx_t *ctx)
 
     if (pool == KVR_ADMIT_NONE) {
         narrow = 1;
-        model.len = 0;
-        pool = kvr_admit_pool(&q->admit,
-                              ngx_http_kv_router_pool_key(&model,
-                                                         ctx->prompt.roles));
+        pool = KVR_ADMIT_POOLS - 1;
     }
 
-    ctx->queue.entry = pool == KVR_ADMIT_NONE ? KVR_ADMIT_NONE
-                                              : kvr_admit_claim(&q->admit);
+    ctx->queue.entry = kvr_admit_claim(&q->admit);
 
     if (ctx->queue.entry == KVR_ADMIT_NONE) {
         return NGX_DECLINED;
@@ -479,7 +478,7 @@ ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     ctx = ngx_http_kv_router_get_ctx(r);
 
     if (ctx == NULL || ctx->zone != zone || !ctx->queue.begun
-        || ctx->zone->run.queue == NULL)
+        || ctx->zone->run.queue == NULL || ctx->queue.semaphore)
     {
         return NGX_HTTP_KV_ROUTER_QUEUE_REFUSED
                + NGX_HTTP_KV_ROUTER_REFUSED_FULL;
@@ -526,6 +525,19 @@ ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
 }
 
 
+/* Another coroutine of the request may have routed it meanwhile. */
+
+static ngx_http_kv_router_ctx_t *
+ngx_http_kv_router_queue_ctx(ngx_http_request_t *r, void *zone)
+{
+    ngx_http_kv_router_ctx_t  *ctx;
+
+    ctx = ngx_http_kv_router_get_ctx(r);
+
+    return ctx && ctx->zone == zone && ctx->queue.semaphore ? ctx : NULL;
+}
+
+
 int
 ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone)
 {
@@ -534,7 +546,12 @@ ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone)
     void                            *semaphore;
     ngx_http_kv_router_sem_post_pt   post;
 
-    ctx = ngx_http_kv_router_get_ctx(r);
+    ctx = ngx_http_kv_router_queue_ctx(r, zone);
+
+    if (ctx == NULL) {
+        return NGX_HTTP_KV_ROUTER_QUEUE_REFUSED
+               + NGX_HTTP_KV_ROUTER_REFUSED_FULL;
+    }
 
     if (ngx_http_kv_router_queue_lost(ctx)) {
         semaphore = ctx->queue.semaphore;
@@ -555,16 +572,23 @@ ngx_http_kv_router_ffi_queue_leave(ngx_http_request_t *r, void *zone)
 {
     int                                rc;
     char                              *err;
+    uint32_t                           why;
+    ngx_http_kv_router_ctx_t          *ctx;
     const ngx_http_kv_router_match_t  *match;
 
-    uint32_t                           why;
+    ctx = ngx_http_kv_router_queue_ctx(r, zone);
+
+    if (ctx == NULL) {
+        return NGX_HTTP_KV_ROUTER_QUEUE_REFUSED
+               + NGX_HTTP_KV_ROUTER_REFUSED_FULL;
+    }
 
     rc = ngx_http_kv_router_ffi_candidates(r, zone, NGX_HTTP_KV_ROUTER_UNBOUND,
                                            &match, &err);
     why = rc == NGX_DECLINED ? NGX_HTTP_KV_ROUTER_REFUSED_GONE
                              : NGX_HTTP_KV_ROUTER_REFUSED_TIMEOUT;
 
-    return ngx_http_kv_router_queue_refuse(ngx_http_kv_router_get_ctx(r), why);
+    return ngx_http_kv_router_queue_refuse(ctx, why);
 }
 
 

@@ -170,7 +170,9 @@ ngx_http_kv_router_rooms_pool(const ngx_http_kv_router_look_t *l,
         }
     }
 
-    p->places = bound ? p->places : 0;
+    /* the last pool may be that of several models */
+
+    p->places = bound && pool < KVR_ADMIT_POOLS - 1 ? p->places : 0;
 
     return p;
 }
@@ -449,7 +451,7 @@ ngx_http_kv_router_rooms_wake(ngx_http_kv_router_queue_t *q, uint32_t entry)
 
     ctx = entry < q->admit.zone->nentries ? q->waiting[entry] : NULL;
 
-    if (ctx) {
+    if (ctx && ngx_http_kv_router_queue_state(ctx) != KVR_ADMIT_WAITING) {
         (void) ctx->queue.post(ctx->queue.semaphore, 1);
     }
 }

@@ -42,6 +42,7 @@ kvr_admit_parts(kvr_admit_t *q, char *memory, const kvr_admit_zone_t *z)
     for (i = 0; i < KVR_ADMIT_POOLS; i++) {
         kvr_order_attach(&q->orders[i], at, q->entries, q->states, came,
                          &z->order);
+        q->orders[i].pool = i;
         at += kvr_order_size(&z->order);
     }
 
@@ -64,6 +65,7 @@ kvr_admit_format(void *memory, uint32_t limit, uint32_t nholders,
     z.order.nclasses = KVR_ORDER_CLASSES;
     z.order.nnamed = KVR_RULES_TENANTS;
     z.order.block_size = block_size;
+    z.order.nentries = z.nentries;
     z.order.quantum = quantum;
 
     if (memory) {

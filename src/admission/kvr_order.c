@@ -84,6 +84,7 @@ kvr_order_format(kvr_order_t *o, const kvr_order_conf_t *conf)
     z->nclasses = conf->nclasses;
     z->nnamed = conf->nnamed;
     z->block_size = conf->block_size;
+    z->nentries = conf->nentries;
     z->quantum = conf->quantum;
 
     for (i = 0; i < z->nclasses; i++) {
@@ -629,14 +630,53 @@ kvr_order_look_class(kvr_order_choice_t *ch, uint32_t class)
 }
 
 
+/* The next one in turn that can use the worker, of all that wait. */
+
+static uint32_t
+kvr_order_turn(const kvr_order_choice_t *ch, uint32_t held)
+{
+    uint32_t                  i, n, looked;
+    kvr_order_zone_t         *z;
+    const kvr_order_entry_t  *e;
+
+    z = ch->order->zone;
+
+    for (n = 0, looked = 0;
+         n < kvr_min(z->nentries, KVR_ORDER_TURN) && looked < KVR_ORDER_LOOK;
+         n++)
+    {
+        i = z->turn++ % z->nentries;
+        e = &ch->order->entries[i];
+
+        if (!(ch->order->states[i] & KVR_ORDER_LISTED)
+            || e->pool != ch->order->pool)
+        {
+            continue;
+        }
+
+        looked++;
+
+        if (!(held >> ch->order->tenants[e->tenant].class & 1)
+            && kvr_order_may(ch->order, e->tenant)
+            && ch->fits(ch->data, e, ch->worker))
+        {
+            return i;
+        }
+    }
+
+    return KVR_ORDER_NONE;
+}
+
+
 uint32_t
 kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t workers,
     uint32_t held, kvr_order_fits_pt fits, void *data)
 {
-    uint32_t            i, class;
+    uint32_t            i, class, closed;
     kvr_order_choice_t  ch;
     kvr_order_class_t  *classes;
 
+    closed = held;
     classes = o->zone->classes;
     ch = (kvr_order_choice_t) { o, worker, workers, fits, data, 0,
                                 KVR_ORDER_NONE, KVR_ORDER_NONE, 0, 0 };
@@ -664,7 +704,15 @@ kvr_order_next(kvr_order_t *o, uint32_t worker, uint32_t workers,
 
     o->zone->looked += ch.looked == KVR_ORDER_LOOK;
 
-    return ch.best == KVR_ORDER_NONE ? ch.patient : ch.best;
+    if (ch.best == KVR_ORDER_NONE) {
+        ch.best = ch.patient;
+    }
+
+    if (ch.best == KVR_ORDER_NONE && ch.looked < o->zone->waiting) {
+        ch.best = kvr_order_turn(&ch, closed);
+    }
+
+    return ch.best;
 }
 
 

@@ -33,9 +33,11 @@
  * (the largest charge by weight + quantum) + workers x the largest d / 2.
  *
  * BOUNDS.  A choice looks at KVR_ORDER_LOOK entries at most, KVR_ORDER_EACH
- * of a tenant.  Of tenants that are not named, KVR_ORDER_TENANTS in all
- * classes together have a service of their own; the others of a class share
- * one.  A tenant with none waiting, none active and c <= V - quantum is
+ * of a tenant.  If none of these can use the worker, it looks at as many of
+ * the others, in turn, so that no worker is idle for whom some wait behind
+ * those that want another.  Of tenants that are not named, KVR_ORDER_TENANTS
+ * in all classes together have a service of their own; the others of a class
+ * share one.  A tenant with none waiting, none active and c <= V - quantum is
  * forgotten: it loses nothing.
  *
  * MEMORY.  All is in memory without pointers, which may be shared.  Orders may
@@ -57,6 +59,7 @@
 #define KVR_ORDER_WAYS      8           /* of a set of these */
 #define KVR_ORDER_BEST      4           /* workers whose cost an entry has */
 #define KVR_ORDER_LOOK      64
+#define KVR_ORDER_TURN      16384       /* states that are looked at in turn */
 #define KVR_ORDER_EACH      8           /* entries of a tenant looked at */
 #define KVR_ORDER_PASSED    16          /* pass the first of their tenant */
 #define KVR_ORDER_NONE      UINT32_MAX
@@ -142,6 +145,8 @@ typedef struct {
     uint32_t           formatted;
     uint32_t           waiting;         /* entries */
     uint32_t           block_size;      /* tokens */
+    uint32_t           nentries;
+    uint32_t           turn;            /* the entry that is next in turn */
     double             quantum;         /* tokens */
     double             start;           /* V of the classes */
     double             granted;         /* tokens, charged to all */
@@ -165,6 +170,7 @@ typedef struct {
                                            one for each class, then hashed */
     kvr_order_entry_t   *entries;       /* the caller's, with states */
     const uint8_t       *states;
+    uint32_t             pool;          /* that its entries name */
     kvr_order_came_t    *came;          /* for a rebuild */
     uint32_t            *heaps;         /* of each class, tenants from
                                            place 1 */
@@ -177,6 +183,7 @@ typedef struct {
     uint32_t    block_size;
     double      quantum;
     double      weights[KVR_ORDER_CLASSES];
+    uint32_t    nentries;               /* 0: none is looked at in turn */
 } kvr_order_conf_t;
 
 /* The number of tenants of a zone, or of a conf. */

@@ -33,7 +33,7 @@ static void
 fresh(uint32_t nclasses, uint32_t nnamed, double quantum)
 {
     kvr_order_conf_t  conf = { nclasses, nnamed, BLOCK, quantum,
-                               { 1, 1, 1, 1, 1, 1, 1, 1 } };
+                               { 1, 1, 1, 1, 1, 1, 1, 1 }, ENTRIES };
 
     free(memory);
     memory = malloc(kvr_order_size(&conf));
@@ -314,6 +314,8 @@ test_look(void)
     for (i = 1; i <= KVR_ORDER_LOOK; i++) {
         (void) lines_up(tenant(0, i), &c, 1);
     }
+
+    o.zone->nentries = 0;               /* none in turn */
 
     is_u64(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL), KVR_ORDER_NONE,
            "64 entries are looked at");
@@ -868,6 +870,43 @@ test_rebuild(void)
 }
 
 
+/* Many that want another worker come before one that wants this one. */
+
+static void
+test_turn(void)
+{
+    uint32_t          i, n, first, last;
+    kvr_order_cost_t  c;
+
+    fresh(2, 0, 0);
+    refused_worker = 1;
+    c = cost(BLOCK, 0);
+
+    for (i = 0; i < 300; i++) {
+        (void) lines_up(tenant(0, i % 3), &c, 1);
+    }
+
+    first = lines_up(tenant(0, 0), &c, 0);
+    last = lines_up(tenant(1, 9), &c, 0);
+
+    for (n = 1; n < 300; n++) {
+        i = kvr_order_next(&o, 1, WORKERS, 2, fits, NULL);
+        if (i != KVR_ORDER_NONE) {
+            break;
+        }
+    }
+
+    ok(i == first && n <= 300 / KVR_ORDER_LOOK + 2,
+       "who stands behind 300 that want another worker is found");
+
+    grant(i, 1);
+    n = kvr_order_next(&o, 1, WORKERS, 2, fits, NULL);
+    ok(n == KVR_ORDER_NONE, "none of a class that is held is found in turn");
+    ok(kvr_order_next(&o, 1, WORKERS, 0, fits, NULL) == last,
+       "when it is not held, it is");
+}
+
+
 int
 main(void)
 {
@@ -886,6 +925,7 @@ main(void)
     test_fair(16384);
     test_random();
     test_rebuild();
+    test_turn();
 
     free(memory);
 

@@ -34,6 +34,7 @@ local max = math.max
 local min = math.min
 local new_semaphore = semaphore.new
 local now = ngx.now
+local now_us = require("resty.kv_router.ffi").now_us
 local pairs = pairs
 local pcall = pcall
 local setmetatable = setmetatable
@@ -44,7 +45,6 @@ local sub = string.sub
 local tonumber = tonumber
 local tostring = tostring
 local type = type
-local update_time = ngx.update_time
 local var = ngx.var
 
 
@@ -353,7 +353,7 @@ function _M.begin(self, r, zone, request)
         return nil
     end
 
-    return { deadline = now() + wait, tries = 0 }
+    return { deadline_us = now_us() + wait * 1e6, tries = 0 }
 end
 
 
@@ -376,9 +376,7 @@ function _M.wait(_, r, zone, place)
                                                       place.semaphore.sem, post)
 
     while state == WAITS do
-        update_time()
-
-        local left = place.deadline - now()
+        local left = (place.deadline_us - now_us()) / 1e6
 
         if left <= 0 then
             state = C.ngx_http_kv_router_ffi_queue_leave(r, zone)
