@@ -331,7 +331,7 @@ void *ngx_http_kv_router_buffer(ngx_http_kv_router_ctx_t *ctx,
 ngx_int_t ngx_http_kv_router_copy_str(ngx_pool_t *pool, ngx_str_t *to,
     const u_char *data, size_t len);
 
-/* what may be sent in a header: control characters become spaces */
+/* control characters become spaces, so that the text is fit for a header */
 void ngx_http_kv_router_plain(ngx_str_t *s);
 
 

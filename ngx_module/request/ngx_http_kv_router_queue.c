@@ -70,7 +70,7 @@ ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
     ngx_http_kv_router_plain(&ctx->queue.tenant);
 
     ctx->queue.begun = 1;
-    ctx->queue.class = class;
+    ctx->queue.class = q->classes[class].hash ? class : 0;
     ctx->queue.name = ngx_http_kv_router_queue_hash(tenant, len);
     ctx->queue.deadline = ngx_current_msec + (ngx_msec_t) (wait * 1000);
 

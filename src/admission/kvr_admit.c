@@ -550,9 +550,7 @@ static bool
 kvr_admit_needed(void *data, uint64_t hash)
 {
     uint32_t      i;
-    kvr_admit_t  *q;
-
-    q = data;
+    kvr_admit_t  *q = data;
 
     for (i = 0; i < q->zone->nentries; i++) {
         if ((kvr_admit_state(q, i) & (KVR_ORDER_LISTED | KVR_ORDER_CHARGED))
@@ -734,9 +732,7 @@ kvr_admit_remind(kvr_admit_t *q, uint32_t entry, uint64_t now_ms)
 static void
 kvr_admit_bury(kvr_admit_t *q, uint32_t entry, kvr_owner_t owner)
 {
-    uint64_t  *word;
-
-    word = &q->entries[entry].owner;
+    uint64_t  *word = &q->entries[entry].owner;
 
     if (owner == 0) {
         (void) kvr_admit_swap(word, 0, KVR_ADMIT_NOBODY);

@@ -170,7 +170,7 @@ typedef struct {
                                            one for each class, then hashed */
     kvr_order_entry_t   *entries;       /* the caller's, with states */
     const uint8_t       *states;
-    uint32_t             pool;          /* that its entries name */
+    uint32_t             pool;          /* named by its entries */
     kvr_order_came_t    *came;          /* for a rebuild */
     uint32_t            *heaps;         /* of each class, tenants from
                                            place 1 */

@@ -28,6 +28,7 @@ local WARN = ngx.WARN
 local cast = ffi.cast
 local concat = table.concat
 local ffi_new = ffi.new
+local find = string.find
 local format = string.format
 local ipairs = ipairs
 local max = math.max
@@ -114,9 +115,12 @@ local function named(given, what, specs, most, name_max)
     local list = {}
 
     for name, conf in pairs(given) do
-        if type(name) ~= "string" or name == "" or #name > name_max then
+        if type(name) ~= "string" or name == "" or #name > name_max
+           or find(name, "%c")
+        then
             return nil, '"' .. what .. '": the name "' .. tostring(name)
-                        .. '" must be a string of 1 to ' .. name_max .. " bytes"
+                        .. '" must be a string of 1 to ' .. name_max
+                        .. " bytes without control characters"
         end
 
         local complete, err = checked(conf, specs)
