@@ -337,7 +337,7 @@ load: none
 a question: 0 active, 0 blocks
 load: none
 six: 6 active, 0 blocks
-a seventh: 503 -
+a seventh: 429 -
 /tokenize: 200 ? 0 of 0, no_load
 load: none
 

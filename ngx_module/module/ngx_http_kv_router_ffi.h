@@ -365,8 +365,8 @@ int ngx_http_kv_router_ffi_candidates(ngx_http_request_t *r, void *zone,
  * NGX_DECLINED: the zone has no queue, or these are too many.
  */
 typedef struct {
-    const unsigned char *name;
-    size_t               name_len;
+    const unsigned char *text;          /* the name */
+    size_t               text_len;
     double               weight;
     double               most;          /* of a class */
     uint32_t             max_active;    /* of a tenant; 0: no bound */

@@ -63,16 +63,16 @@ ngx_http_kv_router_queue_name(ngx_http_kv_router_queue_name_t *to,
 {
     u_char  *p;
 
-    p = ngx_calloc(from->name_len + 1, ngx_cycle->log);
+    p = ngx_calloc(from->text_len + 1, ngx_cycle->log);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
-    ngx_memcpy(p, from->name, from->name_len);
+    ngx_memcpy(p, from->text, from->text_len);
 
     to->name.data = p;
-    to->name.len = from->name_len;
-    to->hash = ngx_http_kv_router_queue_hash(p, from->name_len);
+    to->name.len = from->text_len;
+    to->hash = ngx_http_kv_router_queue_hash(p, from->text_len);
 
     return NGX_OK;
 }

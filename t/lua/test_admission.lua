@@ -24,7 +24,7 @@ local function list(rules, n)
     local names = {}
 
     for i = 0, n - 1 do
-        names[#names + 1] = ffi.string(rules[i].name, rules[i].name_len) .. " "
+        names[#names + 1] = ffi.string(rules[i].text, rules[i].text_len) .. " "
                             .. rules[i].weight .. " " .. rules[i].most .. " "
                             .. rules[i].max_active
     end

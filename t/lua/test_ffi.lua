@@ -1,5 +1,5 @@
--- What ffi.lua, body.lua, engines.lua, tokenizer.lua, held.lua and prefix_ffi.lua
--- declare is what their headers say.
+-- What ffi.lua, admission.lua, body.lua, engines.lua, tokenizer.lua, held.lua and
+-- prefix_ffi.lua declare is what their headers say.
 
 
 local tap = require "lib.tap"
@@ -8,6 +8,7 @@ local ffi = require "ffi"
 local engines = require "resty.kv_router.tokens.engines"
 local lib = require "resty.kv_router.ffi"
 local prefixes = require "resty.kv_router.prefix_ffi"
+require "resty.kv_router.request.admission"
 
 local has, is = tap.has, tap.is
 
@@ -106,8 +107,8 @@ local function door(room, name, declares, wanted, files)
        name .. ": the version is the header's")
 end
 
-door("module", "ffi", lib.VERSION, 9, {
-    "ffi", "request/body", "request/log", "tokens/engines", "tokens/held",
+door("module", "ffi", lib.VERSION, 10, {
+    "ffi", "request/admission", "request/body", "request/log", "tokens/engines", "tokens/held",
     "tokens/times", "tokens/tokenizer" })
 door("lua", "prefix_ffi", prefixes.VERSION, 4, { "prefix_ffi" })
 

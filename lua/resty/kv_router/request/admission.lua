@@ -51,19 +51,19 @@ local var = ngx.var
 
 ffi.cdef [[
 typedef struct {
-    const char  *name;
-    size_t       name_len;
-    double       weight;
-    double       most;
-    uint32_t     max_active;
+    const unsigned char *text;
+    size_t               text_len;
+    double               weight;
+    double               most;
+    uint32_t             max_active;
 } ngx_http_kv_router_rule_t;
 
 int ngx_http_kv_router_ffi_queue_rules(void *zone,
     const ngx_http_kv_router_rule_t *classes, uint32_t nclasses,
     const ngx_http_kv_router_rule_t *tenants, uint32_t ntenants);
 int ngx_http_kv_router_ffi_queue_begin(ngx_http_request_t *r, void *zone,
-    uint32_t class, const char *tenant, size_t len, double max_tokens,
-    double wait);
+    uint32_t class, const unsigned char *tenant, size_t len,
+    double max_tokens, double wait);
 int ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     void *semaphore, ngx_http_kv_router_sem_post_pt post);
 int ngx_http_kv_router_ffi_queue_poll(ngx_http_request_t *r, void *zone);
@@ -286,8 +286,8 @@ local function list_of(rules)
     for i, rule in ipairs(rules) do
         local to = list[i - 1]
 
-        to.name = rule.name
-        to.name_len = #rule.name
+        to.text = rule.name
+        to.text_len = #rule.name
         to.weight = rule.weight
         to.most = rule.most or 1
         to.max_active = rule.max_active or 0
