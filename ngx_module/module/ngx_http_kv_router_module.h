@@ -208,8 +208,7 @@ typedef struct {
                                                   first request */
     ngx_queue_t                     flights;   /* of open requests */
     kvr_echoes_t                   *echoes;    /* NULL, as inflight */
-    ngx_http_kv_router_queue_t     *queue;     /* NULL: nobody may wait, or no
-                                                  request has come yet */
+    ngx_http_kv_router_queue_t     *queue;     /* NULL: nobody may wait */
 
     ngx_uint_t                      probe_auto;    /* 1: a router asks whatever
                                                   there is */
@@ -331,7 +330,6 @@ typedef struct {
 
 #define NGX_HTTP_KV_ROUTER_REFUSAL_ID(id, name)                               \
     NGX_HTTP_KV_ROUTER_REFUSED_##id,
-#define NGX_HTTP_KV_ROUTER_REFUSAL_NAME(id, name)  name,
 
 enum {
     NGX_HTTP_KV_ROUTER_REFUSAL_LIST(NGX_HTTP_KV_ROUTER_REFUSAL_ID)

@@ -91,23 +91,32 @@ ngx_uint_t
 ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     ngx_uint_t anyhow)
 {
-    double                        share;
-    kvr_health_t                 *health;
-    ngx_http_kv_router_holder_t  *h;
+    return ngx_http_kv_router_holder_usable(
+               ctx->zone,
+               ngx_http_kv_router_holder(ctx, &ctx->found.candidates[i]),
+               anyhow);
+}
 
-    h = ngx_http_kv_router_attempt_holder(ctx, &ctx->found.candidates[i],
-                                          &health);
 
-    if (h == NULL || kvr_load32(&h->worker->flags)
-                     & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
+ngx_uint_t
+ngx_http_kv_router_holder_usable(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_holder_t *h, ngx_uint_t anyhow)
+{
+    double  share;
+
+    if (kvr_load32(&h->worker->generation) != h->generation
+        || kvr_load32(&h->worker->flags)
+           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
     {
         return 0;
     }
 
     return anyhow
-           || kvr_health_usable(kvr_health_state(health, h->generation,
-                                                 &h->health, ngx_current_msec,
-                                                 &share));
+           || kvr_health_usable(kvr_health_state(
+                                    kvr_router_health(&zone->run.router,
+                                                      h->number),
+                                    h->generation, &h->health,
+                                    ngx_current_msec, &share));
 }
 
 
@@ -139,9 +148,7 @@ ngx_http_kv_router_attempt_ticket(ngx_http_kv_router_ctx_t *ctx, uint32_t i,
     h = ngx_http_kv_router_attempt_holder(ctx, &ctx->found.candidates[i],
                                           &health);
 
-    if (h == NULL
-        || kvr_load32(&h->worker->flags)
-           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED)
+    if (h == NULL || !ngx_http_kv_router_holder_usable(ctx->zone, h, 1)
         || !kvr_health_take(health, h->generation, &h->health,
                             ngx_current_msec, anyhow, ticket))
     {

@@ -268,8 +268,6 @@ struct ngx_http_kv_router_ctx_s {
         double                          waited_us;
         void                           *semaphore; /* while it waits */
         ngx_http_kv_router_sem_post_pt  post;
-        ngx_http_event_handler_pt       read;      /* of the request, before
-                                                      it waited */
         unsigned                        begun:1;
         unsigned                        unbound:1; /* the list has workers that
                                                       are full, too */

@@ -100,13 +100,13 @@ ngx_http_kv_router_queue_move(ngx_http_kv_router_ctx_t *ctx,
 }
 
 
-/* The cost of the request at the candidates that were found. */
+/* The cost of the request at n candidates, from the i-th on. */
 
 static void
 ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
-    kvr_order_cost_t *cost)
+    kvr_order_cost_t *cost, uint32_t i, uint32_t n)
 {
-    uint32_t                         i, k, n, worker, tokens;
+    uint32_t                         k, nbest, last, worker, tokens;
     ngx_http_kv_router_candidate_t  *c;
 
     ngx_http_kv_router_weigh(ctx);
@@ -118,7 +118,7 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
     cost->elsewhere = cost->prompt;
     cost->output = ctx->queue.output;
 
-    for (i = 0, n = 0; i < ctx->found.match.n; i++) {
+    for (nbest = 0, last = i + n; i < last; i++) {
         c = &ctx->found.candidates[i];
 
         if (c->role == KVR_ROLE_PREFILL) {
@@ -130,18 +130,18 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
 
         /* of several ranks, the best one */
 
-        for (k = 0; k < n && cost->best[k].worker != worker; k++) {
+        for (k = 0; k < nbest && cost->best[k].worker != worker; k++) {
             /* void */
         }
 
-        if (k < n && cost->best[k].uncached <= tokens) {
+        if (k < nbest && cost->best[k].uncached <= tokens) {
             continue;
         }
 
-        if (k == n && n < KVR_ORDER_BEST) {
-            n++;
+        if (k == nbest && nbest < KVR_ORDER_BEST) {
+            nbest++;
 
-        } else if (k == n) {
+        } else if (k == nbest) {
             k--;
 
             if (cost->best[k].uncached <= tokens) {
@@ -157,7 +157,7 @@ ngx_http_kv_router_queue_cost(ngx_http_kv_router_ctx_t *ctx,
         cost->best[k].uncached = tokens;
     }
 
-    cost->nbest = n;
+    cost->nbest = nbest;
 }
 
 
@@ -300,7 +300,9 @@ ngx_http_kv_router_queue_enter(ngx_http_kv_router_ctx_t *ctx, uint32_t i)
     e = ngx_http_kv_router_queue_entry(ctx);
     h = ngx_http_kv_router_holder(ctx, &ctx->found.candidates[i]);
 
-    ngx_http_kv_router_queue_cost(ctx, &e->cost);
+    /* if the request goes at once, its cost elsewhere is of no matter */
+
+    ngx_http_kv_router_queue_cost(ctx, &e->cost, i, 1);
 
     for (n = 0; n < NGX_HTTP_KV_ROUTER_TURNS_GIVEN; n++) {
         rc = ngx_http_kv_router_room(q, ctx->fleet, h, e->pool,
@@ -355,7 +357,6 @@ ngx_http_kv_router_queue_watch(ngx_http_kv_router_ctx_t *ctx)
         return;
     }
 
-    ctx->queue.read = r->read_event_handler;
     r->read_event_handler = ngx_http_test_reading;
 
     if (rev->ready) {
@@ -380,9 +381,8 @@ ngx_http_kv_router_queue_woken(ngx_http_kv_router_ctx_t *ctx)
     ctx->zone->run.queue->waiting[ctx->queue.entry] = NULL;
     ctx->zone->run.queue->nwaiting--;
 
-    if (ctx->queue.read) {
-        ctx->request->read_event_handler = ctx->queue.read;
-        ctx->queue.read = NULL;
+    if (ctx->request->read_event_handler == ngx_http_test_reading) {
+        ctx->request->read_event_handler = ngx_http_block_reading;
     }
 }
 
@@ -453,8 +453,8 @@ ngx_http_kv_router_queue_lost(ngx_http_kv_router_ctx_t *ctx)
     for (i = 0; i < e->cost.nbest; i++) {
         index = fleet->by_holder[e->cost.best[i].worker];
 
-        if (index && ngx_http_kv_router_rooms_usable(ctx->zone,
-                                               &fleet->holders[index - 1]))
+        if (index && ngx_http_kv_router_holder_usable(ctx->zone,
+                                               &fleet->holders[index - 1], 0))
         {
             return 0;
         }
@@ -502,7 +502,7 @@ ngx_http_kv_router_ffi_queue_line(ngx_http_request_t *r, void *zone,
     e = ngx_http_kv_router_queue_entry(ctx);
     state = ngx_http_kv_router_queue_state(ctx);
 
-    ngx_http_kv_router_queue_cost(ctx, &e->cost);
+    ngx_http_kv_router_queue_cost(ctx, &e->cost, 0, ctx->found.match.n);
 
     ctx->queue.semaphore = semaphore;
     ctx->queue.post = post;

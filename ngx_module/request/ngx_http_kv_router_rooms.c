@@ -11,9 +11,9 @@
  * comes, and for datagrams that were lost.
  *
  * A process is told by a datagram with the numbers of its entries, at an
- * abstract address that has the router's random number in it.  Who sends
- * another datagram there makes the process look at the states of its entries,
- * no more.
+ * abstract address that has the router's random number in it.  Any other
+ * datagram that comes there makes the process look at the states of its
+ * entries, no more.
  */
 
 
@@ -77,30 +77,6 @@ ngx_http_kv_router_rooms_member(uint64_t key,
 }
 
 
-static ngx_uint_t
-ngx_http_kv_router_rooms_there(const ngx_http_kv_router_holder_t *h)
-{
-    return kvr_load32(&h->worker->generation) == h->generation
-           && !(kvr_load32(&h->worker->flags)
-                & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED));
-}
-
-
-ngx_uint_t
-ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_holder_t *h)
-{
-    double  share;
-
-    return ngx_http_kv_router_rooms_there(h)
-           && kvr_health_usable(kvr_health_state(
-                                    kvr_router_health(&zone->run.router,
-                                                      h->number),
-                                    h->generation, &h->health,
-                                    ngx_current_msec, &share));
-}
-
-
 /*
  * A request of a pair takes a place at a prefiller, too, if any can be used.
  * Each grant that is not used yet will take one of them.
@@ -125,7 +101,7 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
 
         if (h->role == KVR_ROLE_PREFILL && h->holder == h->first
             && ngx_http_kv_router_rooms_serves(l->key, h)
-            && ngx_http_kv_router_rooms_usable(zone, h))
+            && ngx_http_kv_router_holder_usable(zone, h, 0))
         {
             any = 1;
             n += !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, h, 1);
@@ -164,7 +140,7 @@ ngx_http_kv_router_rooms_pool(const ngx_http_kv_router_look_t *l,
             && ngx_http_kv_router_rooms_member(l->key, h))
         {
             p->workers++;
-            p->healthy += ngx_http_kv_router_rooms_usable(l->q->zone, h);
+            p->healthy += ngx_http_kv_router_holder_usable(l->q->zone, h, 0);
             p->places += h->max_active;
             bound = bound && h->max_active;
         }
@@ -195,8 +171,7 @@ ngx_http_kv_router_rooms_has(void *data, uint32_t worker)
 
     l->pair = ngx_http_kv_router_rooms_pair(l);
 
-    return (ngx_http_kv_router_rooms_usable(zone, l->h)
-            || (l->pool->healthy == 0 && ngx_http_kv_router_rooms_there(l->h)))
+    return ngx_http_kv_router_holder_usable(zone, l->h, l->pool->healthy == 0)
            && !ngx_http_kv_router_bound_worker(zone, NULL, l->fleet, l->h, 1)
            && !ngx_http_kv_router_bound_zone(zone, NULL, l->fleet);
 }

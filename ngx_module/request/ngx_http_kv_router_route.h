@@ -128,10 +128,6 @@ kvr_rc_t ngx_http_kv_router_room(ngx_http_kv_router_queue_t *q,
 /* rooms: the same of all workers, for all pools */
 void ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q);
 
-/* rooms: may the queue grant at this worker at all? */
-ngx_uint_t ngx_http_kv_router_rooms_usable(ngx_http_kv_router_zone_t *zone,
-    ngx_http_kv_router_holder_t *h);
-
 /* rooms: the key of the pool of a model, and of the eligible roles */
 uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
 
@@ -296,6 +292,10 @@ ngx_int_t ngx_http_kv_router_tell_rank(ngx_http_request_t *r,
  */
 ngx_uint_t ngx_http_kv_router_attempt_usable(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i, ngx_uint_t anyhow);
+
+/* attempt: the same of a holder of the fleet */
+ngx_uint_t ngx_http_kv_router_holder_usable(ngx_http_kv_router_zone_t *zone,
+    const ngx_http_kv_router_holder_t *h, ngx_uint_t anyhow);
 
 /* attempt: candidate i gets the request; NGX_DECLINED: it is not usable */
 ngx_int_t ngx_http_kv_router_attempt_take(ngx_http_kv_router_ctx_t *ctx,
