@@ -83,6 +83,20 @@ _EOC_
             local dict = ngx.shared.engines
             local threads = {}
 
+            -- Paths, and bodies of 100 words with a field that nobody knows.
+            local TEXT = ("word "):rep(100)
+            local SAID = '[{"role":"user","content":"' .. TEXT .. '"}]'
+            local UNKNOWN = {
+                { "/v1/completions", '"prompt":"' .. TEXT .. '"' },
+                { "/v1/chat/completions", '"messages":' .. SAID },
+                { "/v1/messages", '"max_tokens":9,"messages":' .. SAID },
+                { "/v1/responses", '"input":"' .. TEXT .. '"' },
+            }
+
+            for _, form in ipairs(UNKNOWN) do
+                form[2] = '{"model":"m",' .. form[2] .. ',"surprise":1}'
+            end
+
             local function put(id, port, more)
                 local answer = ask("PUT", "/kv/workers/" .. id,
                                    '{"address":"127.0.0.1:' .. port .. '"'
@@ -188,16 +202,8 @@ __DATA__
             put("w1", $TEST_NGINX_RAND_PORT_1,
                 ',"engine":"vllm","max_prefill_tokens":100')
 
-            local text = ("word "):rep(100)
-            local said = '[{"role":"user","content":"' .. text .. '"}]'
-
-            for _, form in ipairs {
-                { "/v1/completions", '"prompt":"' .. text .. '"' },
-                { "/v1/chat/completions", '"messages":' .. said },
-                { "/v1/messages", '"max_tokens":9,"messages":' .. said },
-                { "/v1/responses", '"input":"' .. text .. '"' },
-            } do
-                local body = '{"model":"m",' .. form[2] .. ',"surprise":1}'
+            for _, form in ipairs(UNKNOWN) do
+                local body = form[2]
                 local cost = hold(body, form[1])
                 local full = both(body)
 
@@ -436,16 +442,8 @@ requests are refused
             put("w1", $TEST_NGINX_RAND_PORT_1,
                 ',"engine":"vllm","max_prefill_tokens":100')
 
-            local text = ("word "):rep(100)
-            local said = '[{"role":"user","content":"' .. text .. '"}]'
-
-            for _, form in ipairs {
-                { "/v1/completions", '"prompt":"' .. text .. '"' },
-                { "/v1/chat/completions", '"messages":' .. said },
-                { "/v1/messages", '"max_tokens":9,"messages":' .. said },
-                { "/v1/responses", '"input":"' .. text .. '"' },
-            } do
-                local body = '{"model":"m",' .. form[2] .. ',"surprise":1}'
+            for _, form in ipairs(UNKNOWN) do
+                local body = form[2]
 
                 hold(body, form[1])
 

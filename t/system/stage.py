@@ -324,6 +324,13 @@ class Stage:
         """The error log of the nginx that runs."""
         return self.logs[-1].read_text(errors="replace")
 
+    def wrong_lines(self, allowed):
+        """Alerts, Lua errors and ends of processes in it, but for `allowed`."""
+        return [line for line in self.log().splitlines()
+                if re.search(r"\[(alert|emerg)\]|lua entry thread aborted"
+                             r"|runtime error|exited on signal", line)
+                and not re.search(allowed, line)]
+
     def _write_conf(self, engines, policy, url, log):
         names = {
             "MODULE": str(MODULE),

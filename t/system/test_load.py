@@ -591,10 +591,7 @@ def nobody_crashed():
                fr"|was locked by ({pids})\b"
                fr"|({pids})#\d+: (\*\d+ open socket|aborting)"
                r"|http2 requests not supported yet")    # by capture()
-    wrong = [line for line in at.stage.log().splitlines()
-             if re.search(r"\[(alert|emerg)\]|lua entry thread aborted|runtime"
-                          r" error|exited on signal", line)
-             and not re.search(allowed, line)]
+    wrong = at.stage.wrong_lines(allowed)
     assert not wrong, "\n".join(wrong[:10])
 
 

@@ -290,10 +290,7 @@ def nobody_crashed():
     pids = "|".join(map(str, at.killed))
     allowed = (fr"worker process ({pids}) exited on signal 9"
                fr"|was locked by ({pids})\b")
-    wrong = [line for line in at.stage.log().splitlines()
-             if re.search(r"\[(alert|emerg)\]|lua entry thread aborted|runtime"
-                          r" error|exited on signal", line)
-             and not re.search(allowed, line)]
+    wrong = at.stage.wrong_lines(allowed)
     assert not wrong, "\n".join(wrong[:10])
 
 
