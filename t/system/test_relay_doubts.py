@@ -223,11 +223,12 @@ class Doubts(test_relay.Tests):
         self._lacks(relay, "half of --memory")
         engine.close()
         relay.wait_for("engine disconnected")
+        steps = relay.text().count('msg="in step"')
         engine.rise()
         for _ in range(2):
             engine.send(large)
-        relay.wait_for("engine connected", 2)
-        relay.wait_for("replay doesn't answer", 2)
+        relay.wait_for("in step", steps + 1)    # what follows is live
+        engine.wait_subscribed()
         self._lacks(relay, "half of --memory")
         engine.send(CLEARED)
         self.comes(relay)
