@@ -297,6 +297,15 @@ streamed again: 200, 2 samples
             client.turns()
             ngx.say("two that stand still: ", queued(), " of ", counted())
 
+            -- both workers prefill so fast, as far as one can know
+            ngx.say("saturation: ", client.wait(function()
+                local said = ask("GET", "/status?format=prometheus").body
+                             :match 'saturation{[^}]*role="both"} ([%d.]+)'
+                local tps = speed(1).prefill_tokens_per_second
+
+                return said and math.abs(said * 2 * tps - 6000) < 60 + 0.002 * tps
+            end))
+
             first:close()
             second:close()
             client.idle()
@@ -305,6 +314,7 @@ no speed: 2000 of 2000
 measured: true
 one prefill: 0 of 2000
 two that stand still: 3000 of 6000
+saturation: true
 load: none
 
 

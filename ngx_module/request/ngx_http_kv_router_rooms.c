@@ -58,8 +58,8 @@ ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles)
 }
 
 
-static ngx_uint_t
-ngx_http_kv_router_rooms_serves(uint64_t key,
+ngx_uint_t
+ngx_http_kv_router_pool_serves(uint64_t key,
     const ngx_http_kv_router_holder_t *h)
 {
     return (key & 1 << h->role)
@@ -73,7 +73,7 @@ ngx_http_kv_router_rooms_member(uint64_t key,
     const ngx_http_kv_router_holder_t *h)
 {
     return h->role != KVR_ROLE_PREFILL
-           && ngx_http_kv_router_rooms_serves(key, h);
+           && ngx_http_kv_router_pool_serves(key, h);
 }
 
 
@@ -100,7 +100,7 @@ ngx_http_kv_router_rooms_pair(const ngx_http_kv_router_look_t *l)
         h = &l->fleet->holders[i];
 
         if (h->role == KVR_ROLE_PREFILL && h->holder == h->first
-            && ngx_http_kv_router_rooms_serves(l->key, h)
+            && ngx_http_kv_router_pool_serves(l->key, h)
             && ngx_http_kv_router_holder_usable(zone, h, 0))
         {
             any = 1;

@@ -131,6 +131,10 @@ void ngx_http_kv_router_rooms_look(ngx_http_kv_router_queue_t *q);
 /* rooms: the key of the pool of a model, and of the eligible roles */
 uint64_t ngx_http_kv_router_pool_key(const ngx_str_t *model, uint32_t roles);
 
+/* rooms: is a worker of this pool, as one that decodes or prefills? */
+ngx_uint_t ngx_http_kv_router_pool_serves(uint64_t key,
+    const ngx_http_kv_router_holder_t *h);
+
 /*
  * queue: may the request reserve, at candidate i or elsewhere?  NGX_BUSY: it
  * is to wait.  If it has reserved, queue_kept() comes next.

@@ -80,6 +80,9 @@ void ngx_http_kv_router_histogram_metric(ngx_http_kv_router_metrics_t *s,
 /* the queue of the zone, if it has one */
 void ngx_http_kv_router_queue_metrics(ngx_http_kv_router_metrics_t *s);
 
+/* of each model and role */
+void ngx_http_kv_router_saturation_metrics(ngx_http_kv_router_metrics_t *s);
+
 /* the histograms of times */
 void ngx_http_kv_router_times_metrics(ngx_http_kv_router_metrics_t *s);
 

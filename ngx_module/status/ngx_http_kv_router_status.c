@@ -97,6 +97,7 @@ ngx_http_kv_router_prometheus(ngx_http_request_t *r,
 
     ngx_http_kv_router_zone_metrics(&s);
     ngx_http_kv_router_queue_metrics(&s);
+    ngx_http_kv_router_saturation_metrics(&s);
     ngx_http_kv_router_policy_metrics(&s);
     ngx_http_kv_router_times_metrics(&s);
     ngx_http_kv_router_model_metrics(&s);

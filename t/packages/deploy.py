@@ -90,7 +90,9 @@ def manifests_are_valid():
         subprocess.run([sys.executable, "-m", "venv", tools], check=True)
         subprocess.run([tools / "bin/pip", "-q", "install", VALIDATE],
                        check=True)
-    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    # what KEDA defines is not among them
+    files = sorted(file for file in (DEPLOY / "kubernetes").glob("*.yaml")
+                   if file.name != "keda.yaml")
     assert len(files) == 3, files
     done = subprocess.run([tools / "bin/kubernetes-validate", "--strict",
                            "-k", KUBERNETES, *files], text=True, check=False,
