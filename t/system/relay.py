@@ -41,8 +41,9 @@ class Engine:
         self.mute = False               # replay doesn't answer
         self.endless = 0                # so many replays are without an end
         self.answered = 0               # replays, to their end
-        self.held = False               # while it is, a replay repeats its
-                                        # last message and has no end
+        self.held = False               # while it is, a replay has no end:
+                                        # each 200 ms the next message comes,
+                                        # or the last one once more
         self.behind = []                # frames that messages have behind
         self.rise()
 
@@ -117,6 +118,9 @@ class Engine:
                 last = self.kept[-1] if self.kept else None
             while (last and self.held and self.going
                    and not self.replay.poll(200)):
+                with self.lock:
+                    at = max(last[0] + 1 - self.kept[0][0], 0)
+                    last = self.kept[at] if at < len(self.kept) else last
                 self.replay.send_multipart([
                     ident, b"", *[self.topic] * self.newer,
                     last[0].to_bytes(8, "big"), last[1], *self.behind])

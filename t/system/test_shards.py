@@ -161,8 +161,9 @@ def the_log_fills_what_was_not_published():
 
 
 def nothing_else_is_wrong_in_the_log():
-    """the error log tells of the killed, and of nothing else"""
-    at.stage.check_log(r"exited on signal 9")
+    """the error log tells of the killed and stopped, and of nothing else"""
+    # Redis seems not to answer a process that was stopped meanwhile
+    at.stage.check_log(r"exited on signal 9", r"redis does not answer")
 
 
 def main():

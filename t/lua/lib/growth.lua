@@ -21,7 +21,7 @@ local NOISE_KB = 16384
 
 local SURE = 1                   -- seconds: so much is a square
 
-local LENGTHS = { 8192, 65536, 524288 }
+local LENGTHS = { 32768, 262144 }
 
 
 -- The seconds and the KB that work(given) takes.
