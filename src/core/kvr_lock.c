@@ -82,11 +82,17 @@ kvr_owner_start(pid_t pid, char *state)
 {
     int        fd, i;
     bool       gone;
-    char       path[32], buf[1024], *p;
+    char       path[48], buf[1024], *p;
     ssize_t    n;
     uint64_t   start;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
+    /*
+     * Its first thread's file says the same as /proc/PID/stat, which qemu-user
+     * makes up for the process itself, with another start time.
+     */
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int) pid,
+             (int) pid);
 
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd == -1) {
