@@ -94,9 +94,9 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix fair repeat estimated bench install uninstall deb check-deb check-readme clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair repeat estimated bench install uninstall deb check-arm64 check-deb check-readme clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
-.PHONY: deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
+.PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -110,7 +110,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
+deps-arm64 deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -690,6 +690,13 @@ deb: deps-deb
 check-deb: deps-packages
 	$(PYTHON) -B t/packages/check.py --build $(out)
 	$(PYTHON) -B t/packages/deploy.py --build $(out)
+
+
+## make check-arm64  the packages for arm64, cross-built; all unit programs and
+##                  nginx, run by qemu; as root (an hour)
+
+check-arm64: deps-arm64
+	$(PYTHON) -B t/packages/arm64.py --build $(out)
 
 
 ## make check-readme  README's two commands, from a clean clone in a bare
