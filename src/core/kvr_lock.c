@@ -87,8 +87,8 @@ kvr_owner_start(pid_t pid, char *state)
     uint64_t   start;
 
     /*
-     * Its first thread's file says the same as /proc/PID/stat, which qemu-user
-     * makes up for the process itself, with another start time.
+     * the first thread's file says the same as /proc/PID/stat, which qemu-user
+     * makes up for the process itself, with another start time
      */
 
     snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int) pid,
