@@ -364,7 +364,11 @@ ngx_http_kv_router_estimator_worker(ngx_http_kv_router_estimator_t *e,
         return;
     }
 
-    ngx_http_kv_router_estimator_say(e, number, generation, conf.id);
+    /* the workers of a host name can be hundreds, and never have events */
+
+    if (!(flags & KVR_WORKER_NAMED)) {
+        ngx_http_kv_router_estimator_say(e, number, generation, conf.id);
+    }
 
     tokens = 0;
     again = 0;

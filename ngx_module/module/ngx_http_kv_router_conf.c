@@ -8,6 +8,7 @@
 
 #include "ngx_http_kv_router_module.h"
 #include "ngx_http_kv_router_param.h"
+#include "ngx_http_kv_router_resolver.h"
 
 #include <core/kvr_clock.h>
 #include <wire/kvr_address.h>
@@ -205,7 +206,10 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (ngx_array_init(&zone->conf.workers, cf->pool, 8,
                        sizeof(kvr_worker_conf_t))
-        != NGX_OK)
+        != NGX_OK
+        || ngx_array_init(&zone->conf.names, cf->pool, 1,
+                          sizeof(kvr_worker_conf_t))
+           != NGX_OK)
     {
         return NGX_CONF_ERROR;
     }
@@ -552,7 +556,7 @@ ngx_http_kv_router_header_name(ngx_str_t *name)
 char *
 ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                  *value;
+    ngx_str_t                  *value, resolve;
     ngx_uint_t                  i;
     kvr_worker_conf_t          *w, *others;
     ngx_http_kv_router_zone_t  *zone;
@@ -566,6 +570,21 @@ ngx_http_kv_router_worker(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (cf->args->nelts < 4) {
         return "is missing the worker's address";
+    }
+
+    for (i = 3; i < cf->args->nelts; i++) {
+        if (ngx_strncmp(value[i].data, "resolve=", 8) == 0) {
+            resolve = value[i];
+            value[i] = value[3];
+
+            w = ngx_http_kv_router_resolve_all(cf, zone, &value[2], &resolve);
+
+            return w == NULL
+                   ? NGX_CONF_ERROR
+                   : ngx_http_kv_router_params(cf, 4,
+                                          ngx_http_kv_router_worker_params(),
+                                          w, &w->own);
+        }
     }
 
     if (!kvr_worker_id_valid((char *) value[2].data, value[2].len)) {

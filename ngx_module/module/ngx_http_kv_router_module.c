@@ -6,6 +6,7 @@
  */
 
 
+#include "ngx_http_kv_router_resolver.h"
 #include "../request/ngx_http_kv_router_route.h"
 #include "../status/ngx_http_kv_router_history.h"
 #include "../sync/ngx_http_kv_router_sync.h"
@@ -30,7 +31,7 @@ static ngx_int_t ngx_http_kv_router_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_kv_router_init_process(ngx_cycle_t *cycle);
 static void ngx_http_kv_router_exit_process(ngx_cycle_t *cycle);
 
-static void ngx_http_kv_router_no_events(ngx_http_kv_router_zone_t *zone);
+static void ngx_http_kv_router_no_events(ngx_array_t *workers);
 static ngx_int_t ngx_http_kv_router_join(ngx_cycle_t *cycle,
     ngx_http_kv_router_zone_t *zone);
 static void ngx_http_kv_router_tend(ngx_event_t *ev);
@@ -201,28 +202,33 @@ ngx_http_kv_router_init_main_conf(ngx_conf_t *cf, void *conf)
     zones = kmcf->zones.elts;
 
     for (i = 0; i < kmcf->zones.nelts; i++) {
-        ngx_http_kv_router_no_events(zones[i]);
+        /*
+         * without Redis no engine's events can come by themselves, and those
+         * of a name's engines never do
+         */
+
+        if (zones[i]->conf.redis == NULL) {
+            ngx_http_kv_router_no_events(&zones[i]->conf.workers);
+        }
+
+        ngx_http_kv_router_no_events(&zones[i]->conf.names);
     }
 
     return NGX_CONF_OK;
 }
 
 
-/*
- * Without Redis no engine's events can come by themselves: the configured
- * workers of such a zone are estimated, unless events=on says otherwise.
- */
+/* These workers are estimated, unless events=on says otherwise. */
 
 static void
-ngx_http_kv_router_no_events(ngx_http_kv_router_zone_t *zone)
+ngx_http_kv_router_no_events(ngx_array_t *workers)
 {
     ngx_uint_t          i;
     kvr_worker_conf_t  *w;
 
-    w = zone->conf.workers.elts;
+    w = workers->elts;
 
-    for (i = 0; zone->conf.redis == NULL && i < zone->conf.workers.nelts; i++)
-    {
+    for (i = 0; i < workers->nelts; i++) {
         if (!(w[i].own & KVR_OWN_EVENTS)) {
             w[i].events_off = 1;
         }
@@ -316,11 +322,27 @@ ngx_http_kv_router_preconfiguration(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_kv_router_postconfiguration(ngx_conf_t *cf)
 {
+    ngx_uint_t                       i;
     ngx_http_handler_pt             *handler;
+    ngx_http_kv_router_zone_t      **zones;
     ngx_http_core_main_conf_t       *cmcf;
     ngx_http_kv_router_main_conf_t  *kmcf;
 
     kmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_kv_router_module);
+    zones = kmcf->zones.elts;
+
+    for (i = 0; i < kmcf->zones.nelts; i++) {
+
+        if (zones[i]->conf.names.nelts
+            && !ngx_http_kv_router_resolver(zones[i]))
+        {
+            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                          "\"resolve=all\" in zone \"%V\" needs the directive "
+                          "\"resolver\" in the http block: add it",
+                          &zones[i]->conf.name);
+            return NGX_ERROR;
+        }
+    }
 
     if (kmcf->zones.nelts) {
         ngx_http_kv_router_attempt_init(cf);

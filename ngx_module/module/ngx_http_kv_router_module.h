@@ -34,6 +34,7 @@
 
 typedef struct ngx_http_kv_router_consumer_s  ngx_http_kv_router_consumer_t;
 typedef struct ngx_http_kv_router_rounds_s  ngx_http_kv_router_rounds_t;
+typedef struct ngx_http_kv_router_named_s  ngx_http_kv_router_named_t;
 typedef struct ngx_http_kv_router_estimator_s  ngx_http_kv_router_estimator_t;
 typedef struct ngx_http_kv_router_model_s  ngx_http_kv_router_model_t;
 typedef struct ngx_http_kv_router_turns_s  ngx_http_kv_router_turns_t;
@@ -137,6 +138,8 @@ typedef struct {
     ngx_core_conf_t                *processes; /* has their number, when the
                                                   configuration is read */
     ngx_array_t                     workers;   /* kvr_worker_conf_t, static */
+    ngx_array_t                     names;     /* the same, of resolve=all: no
+                                                  id, "host:port" */
 
     ngx_http_kv_router_redis_conf_t *redis;    /* NULL: no events */
     ngx_http_kv_router_sync_conf_t  sync;
@@ -202,6 +205,7 @@ typedef struct {
     struct ngx_http_kv_router_fleet_s  *fleet; /* a copy of the zone's */
     ngx_http_kv_router_consumer_t  *consumer;  /* or NULL, as those below */
     ngx_http_kv_router_rounds_t    *rounds[NGX_HTTP_KV_ROUTER_ROUNDS];
+    ngx_http_kv_router_named_t     *named;     /* workers by resolve=all */
     ngx_http_kv_router_estimator_t *estimator;
     ngx_http_kv_router_sync_t      *sync;
     kvr_inflight_t                 *inflight;  /* NULL before the process's

@@ -33,5 +33,5 @@ ngx_http_kv_router_rounds_start(ngx_cycle_t *cycle,
         }
     }
 
-    return NGX_OK;
+    return ngx_http_kv_router_named_start(cycle, zone);
 }

@@ -20,9 +20,6 @@
 #define NGX_HTTP_KV_ROUTER_NAMES        16     /* at a time, of a process */
 #define NGX_HTTP_KV_ROUTER_NAMES_TICK   100    /* ms */
 
-#define NGX_HTTP_KV_ROUTER_NAMES_AGAIN  5000   /* ms after a failure */
-#define NGX_HTTP_KV_ROUTER_NAMES_MAX    86400  /* s, whatever the TTL */
-
 
 typedef struct {
     ngx_http_kv_router_slot_t       slot;
@@ -130,14 +127,14 @@ ngx_http_kv_router_lookup_start(ngx_http_kv_router_slot_t *slot)
     }
 
     ngx_http_kv_router_lookup_done(l, &before, &found,
-                                   NGX_HTTP_KV_ROUTER_NAMES_AGAIN);
+                                   NGX_HTTP_KV_ROUTER_RESOLVE_AGAIN);
 }
 
 
 static void
 ngx_http_kv_router_lookup_handler(ngx_resolver_ctx_t *ctx)
 {
-    time_t                        valid;
+    ngx_msec_t                    delay;
     kvr_name_found_t              before, found;
     ngx_http_kv_router_lookup_t  *l;
 
@@ -148,33 +145,19 @@ ngx_http_kv_router_lookup_handler(ngx_resolver_ctx_t *ctx)
                          &before);
 
     found = before;
-    found.error = ctx->state;
-    valid = NGX_HTTP_KV_ROUTER_NAMES_AGAIN / 1000;
+    delay = ngx_http_kv_router_resolved(ctx, &found.error);
 
-    if (ctx->state == NGX_OK && ctx->naddrs) {
+    if (found.error == 0) {
         ngx_http_kv_router_lookup_pick(l, ctx, &before, &found);
 
-        /* a second more: until then the resolver answers from its cache */
-
-        valid = ngx_max(ctx->valid - ngx_time(), 0) + 1;
-        valid = ngx_min(valid, NGX_HTTP_KV_ROUTER_NAMES_MAX);
-
-    } else if (ctx->state == NGX_OK || ctx->state == NGX_RESOLVE_NXDOMAIN) {
-
-        /*
-         * the name has no address.  After all other errors the last address
-         * stays: a name server that fails must not take workers out
-         */
-
-        found.error = NGX_RESOLVE_NXDOMAIN;
+    } else if (found.error == NGX_RESOLVE_NXDOMAIN) {
         found.naddrs = 0;
         ngx_memzero(found.address, KVR_NAME_ADDRESS);
     }
 
     ngx_resolve_name_done(ctx);
 
-    ngx_http_kv_router_lookup_done(l, &before, &found,
-                                   (ngx_msec_t) valid * 1000);
+    ngx_http_kv_router_lookup_done(l, &before, &found, delay);
 }
 
 
@@ -188,24 +171,15 @@ ngx_http_kv_router_lookup_pick(ngx_http_kv_router_lookup_t *l,
     ngx_resolver_ctx_t *ctx, const kvr_name_found_t *before,
     kvr_name_found_t *found)
 {
-    u_char             text[KVR_NAME_ADDRESS];
-    socklen_t          socklen;
-    ngx_uint_t         i;
-    ngx_sockaddr_t     sa;
-    struct sockaddr   *best;
+    char              text[KVR_NAME_ADDRESS];
+    ngx_uint_t        i;
+    struct sockaddr  *best;
 
     best = NULL;
     found->naddrs = ctx->naddrs;
 
     for (i = 0; i < ctx->naddrs; i++) {
-
-        socklen = ctx->addrs[i].socklen;
-
-        ngx_memcpy(&sa, ctx->addrs[i].sockaddr, socklen);
-        ngx_inet_set_port(&sa.sockaddr, l->port);
-
-        ngx_memzero(text, sizeof(text));
-        (void) ngx_sock_ntop(&sa.sockaddr, socklen, text, sizeof(text) - 1, 1);
+        ngx_http_kv_router_resolved_text(&ctx->addrs[i], l->port, text);
 
         if (ngx_strcmp(text, before->address) == 0) {
             ngx_memcpy(found->address, text, sizeof(text));
@@ -331,15 +305,4 @@ ngx_http_kv_router_lookup_say(ngx_http_kv_router_lookup_t *l,
                                 id, name, found->naddrs,
                                 found->address);
     }
-}
-
-
-const char *
-ngx_http_kv_router_name_error(uint32_t error)
-{
-    if (error == NGX_HTTP_KV_ROUTER_NO_RESOLVER) {
-        return "no \"resolver\" in the http block";
-    }
-
-    return error ? ngx_resolver_strerror(error) : "";
 }

@@ -101,6 +101,8 @@ ngx_http_kv_router_rounds_stop(ngx_http_kv_router_zone_t *zone)
 
         zone->run.rounds[i] = NULL;
     }
+
+    ngx_http_kv_router_named_stop(zone);
 }
 
 

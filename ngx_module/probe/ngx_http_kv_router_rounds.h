@@ -91,5 +91,13 @@ ngx_uint_t ngx_http_kv_router_slot_current(ngx_http_kv_router_slot_t *slot);
  */
 ngx_msec_t ngx_http_kv_router_rounds_apart(ngx_msec_t interval);
 
+/*
+ * The names of resolve=all: this process begins to look at them, and ends.
+ * NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_kv_router_named_start(ngx_cycle_t *cycle,
+    ngx_http_kv_router_zone_t *zone);
+void ngx_http_kv_router_named_stop(ngx_http_kv_router_zone_t *zone);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_ROUNDS_H_INCLUDED_ */

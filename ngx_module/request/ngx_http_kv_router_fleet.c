@@ -285,14 +285,15 @@ ngx_http_kv_router_fleet_tokens(ngx_http_kv_router_zone_t *zone,
 
 /*
  * Tells once of each worker that has the address of another one, unless both
- * are of the configuration alone: nginx has told of these at its start.
+ * are of the configuration alone: nginx has told of these at its start.  One
+ * that was made for a host name is about to go.
  */
 
 static void
 ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
     ngx_http_kv_router_zone_t *zone)
 {
-    uint32_t                       i, k, size, was, *told;
+    uint32_t                       i, k, size, was, flags, *told;
     ngx_http_kv_router_holder_t   *h, *other, **table;
 
     for (size = 1; size < 2 * fleet->n; size *= 2) { /* void */ }
@@ -327,9 +328,11 @@ ngx_http_kv_router_fleet_twins(ngx_http_kv_router_fleet_t *fleet,
 
         was = kvr_load32(told);
 
-        if (!((kvr_load32(&h->worker->flags)
-               | kvr_load32(&other->worker->flags))
-              & (KVR_WORKER_API|KVR_WORKER_REDIS))
+        flags = kvr_load32(&h->worker->flags)
+                | kvr_load32(&other->worker->flags);
+
+        if (!(flags & (KVR_WORKER_API|KVR_WORKER_REDIS))
+            || flags & KVR_WORKER_NAMED
             || was == h->generation + 1
             || !__atomic_compare_exchange_n(told, &was, h->generation + 1,
                                             false, __ATOMIC_RELAXED,

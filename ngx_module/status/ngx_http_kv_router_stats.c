@@ -47,6 +47,10 @@ ngx_http_kv_router_origin(uint32_t flags)
         return "static";
     }
 
+    if (flags & KVR_WORKER_NAMED) {
+        return "name";
+    }
+
     return (flags & KVR_WORKER_REDIS) ? "redis" : "events";
 }
 

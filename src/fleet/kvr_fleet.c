@@ -311,7 +311,7 @@ kvr_fleet_is_gone(uint32_t flags)
 static uint32_t
 kvr_fleet_slot(kvr_fleet_t *f)
 {
-    uint32_t       i, k, n, h, deleted;
+    uint32_t       i, n, deleted;
     kvr_worker_t  *w;
 
     n = f->zone->nworkers;
@@ -340,11 +340,23 @@ kvr_fleet_slot(kvr_fleet_t *f)
         return i;
     }
 
-    w = &f->workers[i];
+    kvr_fleet_renew(f, i);
+
+    return i;
+}
+
+
+void
+kvr_fleet_renew(kvr_fleet_t *f, uint32_t worker)
+{
+    uint32_t       k, h;
+    kvr_worker_t  *w;
+
+    w = &f->workers[worker];
 
     kvr_set32(f->mem, &w->generation, kvr_fleet_next_generation(f));
     kvr_set64(f->mem, &w->expires_ms, 0);
-    kvr_fleet_set_reason(f, i, "");
+    kvr_fleet_set_reason(f, worker, "");
 
     for (k = 0; k < sizeof(kvr_worker_counters_t) / 8; k++) {
         kvr_set_word(f->mem, &w->counters, k, 0);
@@ -354,8 +366,6 @@ kvr_fleet_slot(kvr_fleet_t *f)
         kvr_set32(f->mem, &f->holders[h].generation, w->generation);
         kvr_set64(f->mem, &f->holders[h].churn, 0);
     }
-
-    return i;
 }
 
 

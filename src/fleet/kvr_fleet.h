@@ -91,6 +91,10 @@ typedef enum {
 #define KVR_WORKER_EVENTS    0x1000u     /* with events_off: events told
                                             nevertheless, once, all that the
                                             worker had: no estimates of it */
+#define KVR_WORKER_NAMED     0x2000u     /* an address of a host name, see
+                                            conf.name; with DELETED: a
+                                            tombstone until the name has the
+                                            address no more */
 
 
 /* True of a worker that a person deleted, and that is not just gone from
@@ -337,11 +341,15 @@ bool kvr_fleet_room(const kvr_fleet_t *f);
  * The functions below are for the lock's holder, inside a transaction.
  *
  * put: makes a worker, or changes its configuration.  KVR_FULL: all slots are
- * taken, see kvr_fleet_room().  flags: the origin of conf (STATIC, API, REDIS
- * or SEEN).
+ * taken, see kvr_fleet_room().  flags: the origin of conf (STATIC, API, REDIS,
+ * NAMED or SEEN).
+ *
+ * renew: what is known of a deleted worker is not known any more: it has
+ * another generation, and so have its holders.
  */
 kvr_rc_t kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf,
     uint32_t flags, uint32_t *worker);
+void kvr_fleet_renew(kvr_fleet_t *f, uint32_t worker);
 /*
  * Advances the version of the membership: with each change of it, and with
  * each view that a holder gets.  A version is never rolled back.  After a

@@ -67,6 +67,9 @@ typedef struct {
                                                    each rank; 0: not said */
     uint32_t    max_prefill_tokens;             /* 0: no bound; or
                                                    KVR_TOKENS_AUTO */
+    uint64_t    name;                           /* number of the host name
+                                                   that the address is of; 0:
+                                                   of none */
 } kvr_worker_conf_t;
 
 

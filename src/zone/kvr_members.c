@@ -19,6 +19,8 @@
 
 static kvr_health_t *kvr_members_health(const kvr_router_t *r,
     const kvr_shard_t *k, uint32_t worker);
+static bool kvr_members_taken(const kvr_worker_t *w,
+    const kvr_worker_conf_t *conf);
 static kvr_rc_t kvr_members_retire(kvr_shard_t *k,
     const kvr_worker_conf_t *confs, size_t n);
 
@@ -400,7 +402,22 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
             && (flags & KVR_WORKER_API || kvr_worker_tombstone(flags)))
         {
             kvr_shard_unlock(k);
-            return flags & KVR_WORKER_DELETED ? KVR_DECLINED : KVR_OK;
+            return flags & KVR_WORKER_DELETED || origin == KVR_WORKER_NAMED
+                   ? KVR_DECLINED : KVR_OK;
+        }
+
+        if (origin == KVR_WORKER_NAMED) {
+
+            if (kvr_members_taken(w, conf)) {
+                kvr_shard_unlock(k);
+                return KVR_DECLINED;
+            }
+
+            if (flags & KVR_WORKER_DELETED) {
+                kvr_fleet_set_flags(&k->fleet, worker, 0,
+                                    ~(KVR_WORKER_USED | KVR_WORKER_DELETED));
+                kvr_fleet_renew(&k->fleet, worker);
+            }
         }
 
         /*
@@ -422,6 +439,20 @@ kvr_router_put_worker(kvr_router_t *r, const kvr_worker_conf_t *conf,
     kvr_shard_unlock(k);
 
     return rc;
+}
+
+
+/* Is the id not for this worker of a host name? */
+
+static bool
+kvr_members_taken(const kvr_worker_t *w, const kvr_worker_conf_t *conf)
+{
+    if (w->flags & KVR_WORKER_DELETED) {
+        return w->flags & KVR_WORKER_NOT_INDEXED;
+    }
+
+    return w->flags & (KVR_WORKER_STATIC | KVR_WORKER_REDIS)
+           || (w->flags & KVR_WORKER_NAMED && w->conf.name != conf->name);
 }
 
 

@@ -2,7 +2,7 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * Registry: what Redis says of a zone's members, written by the holder of the
- * lease of a worker's shard.
+ * lease of a worker's shard; and who leaves the addresses of a host name.
  */
 
 
@@ -64,7 +64,9 @@ kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
             same = true;
             *what = KVR_REGISTERED_AS_BEFORE;
 
-        } else if (!(flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN))) {
+        } else if (!(flags & (KVR_WORKER_DELETED | KVR_WORKER_SEEN
+                              | KVR_WORKER_NAMED)))
+        {
             *what = KVR_REGISTERED_CHANGED;
         }
     }
@@ -172,6 +174,39 @@ kvr_router_ignore_worker(kvr_router_t *r, const char *id, size_t len)
 }
 
 
+kvr_rc_t
+kvr_router_take_named(kvr_router_t *r, const char *id, size_t len,
+    uint64_t name)
+{
+    uint32_t             worker;
+    kvr_rc_t             rc;
+    kvr_shard_t         *k;
+    const kvr_worker_t  *w;
+
+    k = kvr_shard_of(r, id, len);
+
+    rc = kvr_shard_lock(k, KVR_LOCK_MS);
+    if (rc != KVR_OK) {
+        return rc;
+    }
+
+    rc = KVR_DECLINED;
+
+    if (kvr_fleet_find(&k->fleet, id, len, &worker) == KVR_OK) {
+        w = &k->fleet.workers[worker];
+
+        if (w->flags & KVR_WORKER_NAMED && w->conf.name == name) {
+            kvr_registry_take_out(k, worker, 0);
+            rc = KVR_OK;
+        }
+    }
+
+    kvr_shard_unlock(k);
+
+    return rc;
+}
+
+
 /*
  * Takes the lock and finds a worker, deleted or not; on KVR_OK the caller
  * unlocks.
@@ -209,5 +244,6 @@ kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,
                         KVR_WORKER_DRAINING | KVR_WORKER_SEEN
-                        | KVR_WORKER_TRUNCATED | KVR_WORKER_EVENTS);
+                        | KVR_WORKER_NAMED | KVR_WORKER_TRUNCATED
+                        | KVR_WORKER_EVENTS);
 }

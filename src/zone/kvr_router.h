@@ -406,9 +406,14 @@ uint32_t kvr_router_holder_span(const kvr_router_t *k, uint32_t holder);
 /* ---- membership --------------------------------------------------------- */
 
 /*
- * Makes or changes a worker; origin is KVR_WORKER_STATIC, _API or _SEEN.  The
- * API overrides the configuration, the configuration overrides what events
- * say.  Only the API can bring back a deleted worker (others: KVR_DECLINED).
+ * Makes or changes a worker; origin is KVR_WORKER_STATIC, _API, _NAMED or
+ * _SEEN.  The API overrides the configuration, the configuration overrides
+ * what events say.  Only the API can bring back a deleted worker (others:
+ * KVR_DECLINED).
+ *
+ * NAMED: conf->name is the number of a host name that has the address.  A
+ * worker that was gone begins empty, with another generation.  KVR_DECLINED:
+ * the id is that of a worker of another origin, or of another name.
  */
 kvr_rc_t kvr_router_put_worker(kvr_router_t *k, const kvr_worker_conf_t *conf,
     uint32_t origin);
@@ -471,6 +476,14 @@ kvr_rc_t kvr_router_expire(kvr_router_t *k, const char *id, size_t len,
     uint64_t now_ms);
 kvr_rc_t kvr_router_ignore_worker(kvr_router_t *k, const char *id,
     size_t len);
+
+/*
+ * Takes out a NAMED worker, of the host name with this number, that has the
+ * address no more, with all that the worker holds.  Its requests run to their
+ * end.  KVR_DECLINED: the worker is not of this name.
+ */
+kvr_rc_t kvr_router_take_named(kvr_router_t *k, const char *id, size_t len,
+    uint64_t name);
 
 /*
  * on: the worker gets no new requests; its running requests may end.  Off: the

@@ -33,7 +33,7 @@
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     29         /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     30         /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
 #define KVR_FLIGHTS_PART     64         /* 1/64 of the zone, but at most */
 #define KVR_FLIGHTS_BYTES    (16u << 20)

@@ -53,3 +53,9 @@ class Names(socketserver.ThreadingUDPServer):
     def __exit__(self, *_):
         self.shutdown()
         self.server_close()
+
+
+def register(stage, worker, address):
+    """A worker in Redis, for as long as the test."""
+    stage.redis.hset("kv-worker:{%s}" % worker, "address", address)
+    stage.redis.sadd("kv-workers", worker)

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 
-from names import NO_NAME, NO_SERVER, Names
+from names import NO_NAME, NO_SERVER, Names, register
 from stage import (BLOCK_SIZE, PATIENCE, PROCESSES, SEED, Stage, free_port,
                    wait_until)
 from traffic import Engines, Loop
@@ -191,8 +191,8 @@ def redis_gives_names():
     """a name from Redis is resolved as well; others live with it"""
     at.names.addresses["redis.test"] = FIRST
     at.names.addresses["gone.test"] = NO_NAME
-    register("r1", f"redis.test:{at.port}")
-    register("r2", f"gone.test:{at.port}")
+    register(at.stage, "r1", f"redis.test:{at.port}")
+    register(at.stage, "r2", f"gone.test:{at.port}")
     wait_until("both are there", lambda: {"r1", "r2"}
                <= set(at.stage.workers()), PATIENCE)
     at.wait("r1", FIRST)
@@ -205,7 +205,7 @@ def many_names_are_resolved():
     for i in range(40):
         name = f"n{i}.test"
         at.names.addresses[name] = None if i % 2 else THIRD
-        register(f"n{i}", f"{name}:{at.port}")
+        register(at.stage, f"n{i}", f"{name}:{at.port}")
     wait_until("all are there", lambda: {f"n{i}" for i in range(40)}
                <= set(at.stage.workers()), PATIENCE)
     for i in range(40):
@@ -234,7 +234,7 @@ def schemes_are_refused():
     err = at.ask_api("tls", "https://10.0.0.1:443", 400)
     assert "https://10.0.0.1:443" in err and "of worker" in err, err
     assert words in err, err
-    register("r3", "http://10.0.0.1:80")
+    register(at.stage, "r3", "http://10.0.0.1:80")
     wait_until("it is said", lambda: at.said("error", words), PATIENCE)
     assert at.said("error", f'worker "r3" refused: {words} of "proxy_pass": '
                    'write "host:port" alone, it is "http://10.0.0.1:80"') \
@@ -264,12 +264,6 @@ def safely(call):
         return call()
     except (OSError, AssertionError, ValueError):
         return None
-
-
-def register(worker, address):
-    """A worker in Redis, for as long as the test."""
-    at.stage.redis.hset("kv-worker:{%s}" % worker, "address", address)
-    at.stage.redis.sadd("kv-workers", worker)
 
 
 at = None                       # the Play, set by main()

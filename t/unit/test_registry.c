@@ -628,6 +628,75 @@ test_ignored(void)
 }
 
 
+/* Puts an address of a name. */
+
+static kvr_rc_t
+named_put(const char *id, uint64_t name)
+{
+    kvr_worker_conf_t  conf;
+
+    kvr_worker_conf_init(&conf, id, strlen(id));
+    memcpy(conf.address, "127.0.0.1:9", 12);
+    conf.events_off = 1;
+    conf.name = name;
+
+    return kvr_router_put_worker(&router, &conf, KVR_WORKER_NAMED);
+}
+
+
+static void
+test_named(void)
+{
+    uint32_t  slot, version, generation;
+
+    is_u64(named_put("n", 1), KVR_OK, "%s: an address of a name", kind->name);
+    is_u64(flags_of("n"), KVR_WORKER_USED | KVR_WORKER_NAMED,
+           "is a worker of it");
+
+    version = kvr_router_version(&router);
+    ok(named_put("n", 1) == KVR_OK && kvr_router_version(&router) == version,
+       "again, it is the same");
+    is_u64(named_put("n", 2), KVR_DECLINED, "another name has none there");
+    is_u64(kvr_router_take_named(&router, "n", 1, 2), KVR_DECLINED,
+           "and takes none away");
+
+    (void) kvr_router_find_worker(&router, "n", 1, &slot);
+    generation = kvr_router_worker(&router, slot)->generation;
+    (void) lease("n", now_ms);
+    event_of("n");
+    is_u64(kvr_router_take_named(&router, "n", 1, 1), KVR_OK,
+           "the address leaves");
+    ok(flags_of("n") & KVR_WORKER_DELETED
+       && !kvr_worker_tombstone(flags_of("n"))
+       && kvr_router_take_named(&router, "n", 1, 1) == KVR_DECLINED,
+       "its worker is gone");
+
+    ok(named_put("n", 2) == KVR_OK
+       && kvr_router_worker(&router, slot)->generation != generation
+       && kvr_router_worker(&router, slot)->counters.stores == 0
+       && matched("n", row(1, 1), 1).device == 0,
+       "who returns is another one, and has nothing");
+
+    is_u64(registered("n", "127.0.0.1:9", 9000), KVR_REGISTERED_NEW,
+           "who registers is registered");
+    ok(named_put("n", 2) == KVR_DECLINED
+       && kvr_router_take_named(&router, "n", 1, 2) == KVR_DECLINED,
+       "and of no name any more");
+    ok(deregistered("n") == KVR_OK && named_put("n", 2) == KVR_OK
+       && flags_of("n") == (KVR_WORKER_USED | KVR_WORKER_NAMED),
+       "until it leaves");
+
+    is_u64(kvr_router_remove_worker(&router, "n", 1), KVR_OK,
+           "who is deleted");
+    is_u64(named_put("n", 2), KVR_DECLINED, "stays deleted");
+    ok(kvr_router_take_named(&router, "n", 1, 2) == KVR_OK
+       && named_put("n", 2) == KVR_OK, "until the name leaves the address");
+
+    put("n");
+    is_u64(named_put("n", 2), KVR_DECLINED, "what a person put stands");
+}
+
+
 static void
 test_lease(void)
 {
@@ -692,6 +761,7 @@ main(void)
         zone_open(&kinds[i], 16 << 20);
         test_registry();
         test_ignored();
+        test_named();
         test_lease();
         test_full();
         zone_close();
