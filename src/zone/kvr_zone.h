@@ -6,6 +6,7 @@
  *     kvr_zone_t    what the zone was made with; the load's header; peers
  *     health        a record for each worker
  *     peers         a row and a home for each holder
+ *     selected      a row for each holder, of the load of selections
  *     flights       what is in flight, at which holder
  *     frequency     how often blocks are asked for, with frequency= alone
  *     shard 0       to the end of its part
@@ -21,7 +22,7 @@
  *
  * WHO MAY WRITE.  The header: nobody, once the zone is made.  The load's
  * header: the owner of shard 0's lock; its rows: see kvr_load.h.  Peers: see
- * kvr_peers.h.  Shards: see kvr_shard.h.
+ * kvr_peers.h.  Selections: see kvr_selections.h.  Shards: see kvr_shard.h.
  */
 
 
@@ -29,11 +30,12 @@
 #define KVR_ZONE_H_INCLUDED
 
 
+#include "kvr_selections.h"
 #include "kvr_shard.h"
 
 
 #define KVR_ZONE_MAGIC       UINT64_C(0x6b76722d7a6f6e65)     /* "kvr-zone" */
-#define KVR_ZONE_VERSION     29         /* of the layout; any change counts */
+#define KVR_ZONE_VERSION     30         /* of the layout; any change counts */
 #define KVR_FREQUENCY_PART   8          /* 1/8 of the zone, with frequency= */
 #define KVR_FLIGHTS_PART     64         /* 1/64 of the zone, but at most */
 #define KVR_FLIGHTS_BYTES    (16u << 20)
@@ -50,6 +52,7 @@ struct kvr_zone_s {
 
     kvr_flights_zone_t    flights;
     kvr_frequency_zone_t  frequency;
+    kvr_selections_zone_t selections;
 };
 
 
