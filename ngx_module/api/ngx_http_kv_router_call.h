@@ -51,5 +51,10 @@ void ngx_http_kv_router_call_unknown(ngx_http_kv_router_call_t *c,
 void ngx_http_kv_router_call_string(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, ngx_str_t *value);
 
+/* explain: answers a call that needs the policy of a router, where none is */
+
+ngx_int_t ngx_http_kv_router_call_no_router(ngx_http_kv_router_call_t *c,
+    const char *call);
+
 
 #endif /* _NGX_HTTP_KV_ROUTER_CALL_H_INCLUDED_ */

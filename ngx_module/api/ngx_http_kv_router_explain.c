@@ -343,10 +343,18 @@ ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 ngx_int_t
 ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 {
+    return ngx_http_kv_router_call_no_router(c, "route");
+}
+
+
+ngx_int_t
+ngx_http_kv_router_call_no_router(ngx_http_kv_router_call_t *c,
+    const char *call)
+{
     return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_NOT_FOUND,
-                                           "\"route\" asks the policy of a "
+                                           "\"%s\" asks the policy of a "
                                            "router, and none is here: write "
                                            "\"access_by_lua_block "
                                            "{ router:api() }\" in this "
-                                           "location");
+                                           "location", call);
 }
