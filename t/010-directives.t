@@ -192,7 +192,7 @@ kv_router_zone "main": 32k is too small for max_workers=1, shards=1 and worker_p
 --- http_config
     kv_router_zone  zone=main:8m max_workers=16384;
 --- error_log
-kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:116m, or max_workers=512 in
+kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:119m, or max_workers=512 in
 
 
 
@@ -274,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, queue, queue_mode, queue_quantum, predict, ttl, max_tokens, max_body, stale, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, queue, queue_mode, queue_quantum, predict, lease, ttl, max_tokens, max_body, stale, unknown_model
 
 
 

@@ -24,9 +24,6 @@ typedef struct {
 } ngx_http_kv_router_selected_t;
 
 
-static void ngx_http_kv_router_selected_cleanup(void *data);
-
-
 static const char *const  ngx_http_kv_router_selection_events[] = {
     "first", "renew", "end", NULL
 };

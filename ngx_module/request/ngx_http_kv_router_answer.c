@@ -287,8 +287,8 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
 
 
 /*
- * Predicted blocks are not known; blocks in lower tiers are, because the engine
- * finds them, too.  Several prompts have one usage: their sum.
+ * Predicted blocks are not known; blocks in lower tiers are, because the
+ * engine finds them, too.  Several prompts have one usage: their sum.
  */
 
 uint32_t

@@ -22,8 +22,8 @@
  * part, the part is given back with its transaction: no row of it was written.
  *
  * One table more, KVR_LOAD_SELECTED, is no process's: it has the requests of
- * kvr_selections.h, and is written by the owner of their lock.  Its rows lie in
- * the zone from the beginning; the table is read once it was opened.
+ * kvr_selections.h, and is written by the owner of their lock.  Its rows lie
+ * in the zone from the beginning; the table is read once `parts' says where.
  *
  * A row counts for one generation of its holder.  When the number goes to
  * another worker, the first reservation resets the row; late releases
@@ -153,8 +153,8 @@ void kvr_load_join(kvr_load_t *l, kvr_owner_t self);
  */
 bool kvr_load_make(kvr_load_t *l, uint32_t holder);
 
-/* Bytes of the arena, zeroed: their offset from the zone's base, or 0.  For the
- * lock's holder, inside a transaction. */
+/* Bytes of the arena, zeroed: their offset from the zone's base, or 0.  For
+ * the lock's holder, inside a transaction. */
 uint64_t kvr_load_piece(const kvr_load_t *l, size_t size);
 
 /* Zeroes the process's table and frees its slot.  For the lock's holder. */

@@ -8,12 +8,6 @@
 #include <sys/random.h>
 
 
-static kvr_rc_t kvr_selections_lock(kvr_router_t *k, uint32_t timeout_ms);
-static void kvr_selections_unlock(kvr_router_t *k);
-static void kvr_selections_over(kvr_router_t *k, uint32_t place,
-    uint64_t now_ms);
-
-
 /* ---- memory ------------------------------------------------------------- */
 
 static kvr_selection_t *
@@ -245,7 +239,7 @@ kvr_router_select(kvr_router_t *k, const kvr_selection_t *s, uint64_t now_ms,
     i = z->free != KVR_SELECTIONS ? z->free : z->used;
 
     if (i >= kvr_selections_room(z)) {
-        /* others were faster */
+        /* another process has taken the last entry meanwhile */
         kvr_selections_unlock(k);
         return KVR_FULL;
     }

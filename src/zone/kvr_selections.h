@@ -17,8 +17,8 @@
  * on.  An id has the number of its entry and 128 random bits: who has not got
  * it can't guess it.
  *
- * WHO MAY WRITE.  All but a new part is written with the lock: at most 50 us,
- * a sweep longer.  A part is taken under the lock of shard 0, in a transaction,
+ * WHO MAY WRITE.  All but a new part is written with the lock, held for some
+ * microseconds.  A part is taken under the lock of shard 0, in a transaction,
  * and can be used once `nparts' counts it, which is after the commit.
  *
  * WHAT READERS SEE.  The rows, as those of any process, and `held'.
@@ -53,7 +53,8 @@ typedef struct {
 
 typedef struct {
     uint64_t           bits[2];         /* of the id */
-    uint64_t           lease_ms;        /* its end; 0: the entry is free */
+    uint64_t           lease_ms;        /* when the lease ends; 0: the entry is
+                                           free */
     uint64_t           prefilled_ms;    /* the prefill is over by then; 0: not
                                            known */
     uint64_t           flight_ms;       /* when the flight ends by itself */
@@ -72,7 +73,7 @@ typedef struct {
     uint64_t           swept_ms;
     uint32_t           next;            /* entry to be swept */
     uint32_t           held;            /* entries that are not free */
-    uint32_t           free;            /* the first one; KVR_SELECTIONS: none */
+    uint32_t           free;            /* the first; KVR_SELECTIONS: none */
     uint32_t           used;            /* entries that were ever used */
 
     struct {
@@ -106,17 +107,19 @@ kvr_selection_flight_ms(uint32_t lease_ms)
 
 
 /*
- * Makes a selection of what the caller has reserved: load, prefilled_ms, known,
- * best and flight are of `s', which stays the caller's.  The flight is one that
- * the caller has added just now, for kvr_selection_flight_ms(), and forgets.  KVR_FULL: the table is full, or the zone.
- * KVR_BUSY: another process has the lock for long.  KVR_ERROR: no random bits.
+ * Makes a selection of what the caller has reserved: load, prefilled_ms,
+ * known, best and flight are of `s', which stays the caller's.  The flight is
+ * one that the caller has added just now, for kvr_selection_flight_ms(), and
+ * forgets.  KVR_FULL: the table is full, or the zone.  KVR_BUSY: another
+ * process has the lock for long.  KVR_ERROR: no random bits.
  */
 kvr_rc_t kvr_router_select(kvr_router_t *k, const kvr_selection_t *s,
     uint64_t now_ms, uint32_t lease_ms, kvr_selection_id_t *id);
 
 /*
- * What has become of a selection.  *was: as it was before.  KVR_DECLINED: there
- * is no such one, or no longer; nothing was changed.  KVR_BUSY as above.
+ * Tells what has become of a selection.  *was: as it was before.
+ * KVR_DECLINED: there is no such one, or no longer; nothing was changed.
+ * KVR_BUSY as above.
  */
 kvr_rc_t kvr_router_selected(kvr_router_t *k, const kvr_selection_id_t *id,
     kvr_selection_event_t event, uint64_t now_ms, uint32_t lease_ms,
