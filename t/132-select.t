@@ -15,13 +15,6 @@ _EOC_
 
 our $Workers = zone_workers(2);
 
-our $Router = <<'_EOC_';
-    init_by_lua_block {
-        router = require("resty.kv_router").new("main", { tokenizer = "none",
-            policy_conf = { churn = 0 } })
-    }
-_EOC_
-
 scripts(http_config => <<"_EOC_", config => <<'_EOC_');
 $Engines
 _EOC_

@@ -181,12 +181,7 @@ ngx_http_kv_router_selected_json(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
         ngx_http_kv_router_gen_u64(g, "dp_rank", ctx->try.rank);
     }
 
-    ngx_http_kv_router_gen_map(g, "overlap");
-    ngx_http_kv_router_gen_u64(g, "device", c->device);
-    ngx_http_kv_router_gen_u64(g, "host", c->host);
-    ngx_http_kv_router_gen_u64(g, "disk", c->disk);
-    ngx_http_kv_router_gen_u64(g, "predicted", c->predicted);
-    yajl_gen_map_close(g);
+    ngx_http_kv_router_explain_overlap(g, c);
 
     ngx_http_kv_router_gen_u64(g, "prompt_tokens",
                                ctx->found.match.prompt_tokens);
