@@ -36,7 +36,7 @@
     row(delete_worker, "workers/ID", DELETE, 0, 1)                            \
     row(drain, "workers/ID/drain", POST, 1, 1)                                \
     row(route, "route", POST, 1, 0)                                           \
-    row(select, "select", POST, 1, 1)                                         \
+    row(select, "select", POST, 0, 1)                                         \
     row(reservation, "reservations/ID", POST, 1, 1)                           \
     row(stats, "stats", GET, 0, 0)                                            \
     row(prefix, "prefix_cache", GET, 0, 0)                                    \
