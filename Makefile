@@ -633,7 +633,7 @@ install: all
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md \
 	    docs/openapi.json
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs/images" docs/images/*
-	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml contrib/*.py
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib/grafana" \
 	    contrib/grafana/*.json
 	@echo

@@ -23,7 +23,7 @@ add_block_preprocessor(sub {
 log_level('info');
 no_shuffle();
 
-plan tests => repeat_each() * 315;
+plan tests => repeat_each() * 317;
 
 run_tests();
 
@@ -35,7 +35,7 @@ __DATA__
     kv_router_zone    block_size=64 max_workers=16 index=radix shards=1
                       frequency=1h30m served=llama/3.1-8b zone=other:8192k
                       eagle=on unknown_model=404 max_tokens=200000
-                      max_body=16m stale=10s;
+                      max_body=16m stale=10s lease=1h;
     kv_router_worker  main a 127.0.0.1:8000;
     kv_router_worker  main b.c:d_e-F9 [::1]:8000 ranks=4 role=prefill
                       weight=0.5 model=llama max_active=100 lora=sql,chat
@@ -192,7 +192,7 @@ kv_router_zone "main": 32k is too small for max_workers=1, shards=1 and worker_p
 --- http_config
     kv_router_zone  zone=main:8m max_workers=16384;
 --- error_log
-kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:116m, or max_workers=512 in
+kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:119m, or max_workers=512 in
 
 
 
@@ -274,7 +274,7 @@ invalid parameter "shards=65"
 --- http_config
     kv_router_zone  zone=main:8m colour=red;
 --- error_log
-invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, queue, queue_mode, queue_quantum, predict, ttl, max_tokens, max_body, stale, unknown_model
+invalid parameter "colour=red": the parameters are zone, block_size, index, served, eagle, max_workers, shards, frequency, max_active, max_prefill_tokens, queue, queue_mode, queue_quantum, predict, lease, ttl, max_tokens, max_body, stale, unknown_model
 
 
 
@@ -1468,3 +1468,11 @@ GET /t
     kv_router_worker  main a 127.0.0.1:8000 max_prefill_tokens=all;
 --- error_log
 invalid parameter "max_prefill_tokens=all", it must be "auto", or a number from 0 to 1000000000
+
+
+
+=== TEST 148: a lease that is too short
+--- http_config
+    kv_router_zone  zone=main:8m lease=500ms;
+--- error_log
+invalid parameter "lease=500ms"

@@ -461,9 +461,9 @@ end
 
 
 -- Asks the policy and reserves what it chose.  why: of WHY, as the request goes
--- unless the policy fails.  Returns its plan, true: it has none; or nil, what is
--- wrong, and are all workers full by now?
-local function choose(self, r, zone, req, found, given, why, started)
+-- unless the policy fails.  selects: for POST /select.  Returns its plan, true: it
+-- has none; or nil, what is wrong, and are all workers full by now?
+local function choose(self, r, zone, req, found, given, why, started, selects)
     local chosen = self.policy
     local ctx = context_of(found, req, given.params, random, started / 1e6,
                            self.max_tries + 1, self.name)
@@ -475,6 +475,10 @@ local function choose(self, r, zone, req, found, given, why, started)
 
     if plan and plan.wait then
         return nil, nil, true
+    end
+
+    if plan and selects then
+        return refusal.pair()
     end
 
     if chosen.done then
@@ -544,15 +548,8 @@ local function read(r, zone)
 end
 
 
--- In the access phase: reads the body, finds what is cached where, asks the
--- policy and reserves.  Called again for the same request (error_page, an
--- internal redirect) it does nothing.  Without any worker it answers 503.
---
--- given: for this request, all optional: lora_name and cache_salt (the prompt's
--- namespaces), lora_id (instead of lora_name, the number of a LoRA whose events
--- have no name), model (only workers of that model, or of none), workers (only
--- these, ids joined by commas, whatever a header says), params (for the policy:
--- ctx.params).
+-- Reads the body, finds what is cached where, asks the policy and reserves; or
+-- answers why not.  Without any worker that is 503.
 --
 -- The time that is recorded is that of deciding: neither the body's nor the
 -- tokenizer's, nor what passed while the request waited.
@@ -570,27 +567,17 @@ end
 --
 -- CONTRIBUTING.md walks through them with one request.  503 is for no worker at all;
 -- with a queue, a request waits for one.  Who may wait is tokenized before, by
--- workers that are full, too.
-function router:access(given)
-    local r = get_request()
-    local zone = zone_of(self)
-
-    if reserved(r, zone) then
-        return
-    end
-
-    check_given(given, "access")
-
+-- workers that are full, too.  selects: for POST /select: nobody waits.
+local function route(self, r, zone, given, selects)
     local long = read(r, zone)
     local started = now_us()
 
-    given = given or NOTHING
     self.requests = self.requests + 1
 
     local gate = self.gate
     local req = new_request(r, lora_of(given.lora_name, given.lora_id),
                             given.cache_salt)
-    local form, unserved = read_prompt(self, r, zone, req, given)
+    local form, unserved = read_prompt(self, r, zone, req, given, selects)
     local text = form ~= nil and self.tokenizer ~= nil
     local spent, by_load, why
 
@@ -604,6 +591,10 @@ function router:access(given)
 
     local place = gate:begin(r, zone, req)
 
+    if selects then
+        place = nil
+    end
+
     while true do
         local found, told, none, full = candidates(r, zone, by_load,
                                                    text and place)
@@ -611,7 +602,7 @@ function router:access(given)
 
         if found and not text then
             plan, err, full = choose(self, r, zone, req, found, given,
-                                     why or told, started)
+                                     why or told, started, selects)
         end
 
         if plan then
@@ -661,6 +652,25 @@ function router:access(given)
 end
 
 
+-- In the access phase: routes the request.  Called again for the same request
+-- (error_page, an internal redirect) it does nothing.
+--
+-- given: for this request, all optional: lora_name and cache_salt (the prompt's
+-- namespaces), lora_id (instead of lora_name, the number of a LoRA whose events
+-- have no name), model (only workers of that model, or of none), workers (only
+-- these, ids joined by commas, whatever a header says), params (for the policy:
+-- ctx.params).
+function router:access(given)
+    local r = get_request()
+    local zone = zone_of(self)
+
+    if not reserved(r, zone) then
+        check_given(given, "access")
+        route(self, r, zone, given or NOTHING)
+    end
+end
+
+
 -- ---- explaining -------------------------------------------------------------
 
 -- How a request like this one would be routed, as JSON: what POST /route of
@@ -705,10 +715,19 @@ end
 
 
 -- In the access phase of a location with kv_router_api: answers POST /route,
--- and leaves all else to the API.
+-- reserves for POST /select, and leaves all else to the API.  given: as for
+-- access().
 function router:api(given)
     if explain.asked() then
         return explain.answer(self:explain(given))
+    end
+
+    local zone = zone_of(self)
+    local r = get_request()
+
+    if explain.asked("/select$") and lib.selects(r, zone) then
+        check_given(given, "api")
+        route(self, r, zone, given or NOTHING, true)
     end
 end
 

@@ -36,6 +36,8 @@
     row(delete_worker, "workers/ID", DELETE, 0, 1)                            \
     row(drain, "workers/ID/drain", POST, 1, 1)                                \
     row(route, "route", POST, 1, 0)                                           \
+    row(select, "select", POST, 0, 1)                                         \
+    row(reservation, "reservations/ID", POST, 1, 1)                           \
     row(stats, "stats", GET, 0, 0)                                            \
     row(prefix, "prefix_cache", GET, 0, 0)                                    \
     row(prefix_dump, "prefix_cache/ZONE/dump", GET, 0, 0)
@@ -44,6 +46,10 @@
     ngx_int_t ngx_http_kv_router_call_##func(ngx_http_kv_router_call_t *c);
 
 NGX_HTTP_KV_ROUTER_CALLS(ngx_http_kv_router_call)
+
+
+/* by the timer of each process: reservations of POST /select that are over */
+void ngx_http_kv_router_selections_tend(ngx_http_kv_router_zone_t *zone);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_API_H_INCLUDED_ */

@@ -11,6 +11,7 @@
 
 
 #include "../module/ngx_http_kv_router_answer.h"
+#include "../module/ngx_http_kv_router_ffi.h"
 
 #include <wire/kvr_json.h>
 
@@ -50,6 +51,16 @@ void ngx_http_kv_router_call_unknown(ngx_http_kv_router_call_t *c,
 
 void ngx_http_kv_router_call_string(ngx_http_kv_router_call_t *c,
     kvr_json_t *j, ngx_str_t *value);
+
+/* explain: what a candidate has of the prompt, as JSON */
+
+void ngx_http_kv_router_explain_overlap(yajl_gen g,
+    const ngx_http_kv_router_candidate_t *c);
+
+/* explain: answers a call that needs the policy of a router, where none is */
+
+ngx_int_t ngx_http_kv_router_call_no_router(ngx_http_kv_router_call_t *c,
+    const char *call);
 
 
 #endif /* _NGX_HTTP_KV_ROUTER_CALL_H_INCLUDED_ */

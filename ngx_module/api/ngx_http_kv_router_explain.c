@@ -115,6 +115,19 @@ ngx_http_kv_router_explain_peers(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
 }
 
 
+void
+ngx_http_kv_router_explain_overlap(yajl_gen g,
+    const ngx_http_kv_router_candidate_t *c)
+{
+    ngx_http_kv_router_gen_map(g, "overlap");
+    ngx_http_kv_router_gen_u64(g, "device", c->device);
+    ngx_http_kv_router_gen_u64(g, "host", c->host);
+    ngx_http_kv_router_gen_u64(g, "disk", c->disk);
+    ngx_http_kv_router_gen_u64(g, "predicted", c->predicted);
+    yajl_gen_map_close(g);
+}
+
+
 static void
 ngx_http_kv_router_explain_candidate(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
     const ngx_http_kv_router_candidate_t *c,
@@ -138,13 +151,7 @@ ngx_http_kv_router_explain_candidate(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
     ngx_http_kv_router_gen_double(g, "cost",
                                   choice->costs ? choice->costs[i] : NAN);
 
-    ngx_http_kv_router_gen_key(g, "overlap");
-    yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_u64(g, "device", c->device);
-    ngx_http_kv_router_gen_u64(g, "host", c->host);
-    ngx_http_kv_router_gen_u64(g, "disk", c->disk);
-    ngx_http_kv_router_gen_u64(g, "predicted", c->predicted);
-    yajl_gen_map_close(g);
+    ngx_http_kv_router_explain_overlap(g, c);
 
     ngx_http_kv_router_gen_str(g, "confidence",
                                kvr_confidence_name(c->confidence));
@@ -343,10 +350,18 @@ ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
 ngx_int_t
 ngx_http_kv_router_call_route(ngx_http_kv_router_call_t *c)
 {
+    return ngx_http_kv_router_call_no_router(c, "route");
+}
+
+
+ngx_int_t
+ngx_http_kv_router_call_no_router(ngx_http_kv_router_call_t *c,
+    const char *call)
+{
     return ngx_http_kv_router_answer_error(c->answer, NGX_HTTP_NOT_FOUND,
-                                           "\"route\" asks the policy of a "
+                                           "\"%s\" asks the policy of a "
                                            "router, and none is here: write "
                                            "\"access_by_lua_block "
                                            "{ router:api() }\" in this "
-                                           "location");
+                                           "location", call);
 }

@@ -23,6 +23,9 @@
 #define NGX_HTTP_KV_ROUTER_ENGINE_TLS     1     /* a parameter of TLS */
 #define NGX_HTTP_KV_ROUTER_QUEUE_MAX      100000
 #define NGX_HTTP_KV_ROUTER_QUANTUM        16384  /* tokens */
+#define NGX_HTTP_KV_ROUTER_LEASE          120000  /* ms */
+#define NGX_HTTP_KV_ROUTER_LEASE_MIN      1000
+#define NGX_HTTP_KV_ROUTER_LEASE_MAX      3600000
 
 
 static char *ngx_http_kv_router_zone_name(ngx_conf_t *cf, ngx_str_t *value,
@@ -103,6 +106,10 @@ static const ngx_http_kv_router_param_t  ngx_http_kv_router_zone_params[] = {
 
     { ngx_string("predict"), NGX_HTTP_KV_ROUTER_MSEC,
       at(predict), 0, KVR_FLIGHT_TIMED_MAX, NULL, 0 },
+
+    { ngx_string("lease"), NGX_HTTP_KV_ROUTER_MSEC,
+      at(lease), NGX_HTTP_KV_ROUTER_LEASE_MIN, NGX_HTTP_KV_ROUTER_LEASE_MAX,
+      NULL, 0 },
 
     { ngx_string("ttl"), NGX_HTTP_KV_ROUTER_SEC,
       at(params.ttl), 1, INT32_MAX, NULL, 0 },
@@ -225,6 +232,7 @@ ngx_http_kv_router_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zone->conf.max_tokens = KVR_EVENT_TOKENS_MAX;
     zone->conf.max_body = NGX_HTTP_KV_ROUTER_MAX_BODY;
     zone->conf.stale = NGX_HTTP_KV_ROUTER_SILENT;
+    zone->conf.lease = NGX_HTTP_KV_ROUTER_LEASE;
     zone->conf.queue.quantum = NGX_HTTP_KV_ROUTER_QUANTUM;
     zone->conf.queue.version = kvr_now_us();
     zone->conf.sync.on = 1;

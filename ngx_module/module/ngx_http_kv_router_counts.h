@@ -39,6 +39,14 @@
       "Blocks of the prompts that the best worker had.")                      \
     X(UNSHARED, "requests", "unshared", NULL, NULL, NULL)                     \
     X(UNORDERED, "requests", "unordered", NULL, NULL, NULL)                   \
+    X(SELECTED, "requests", "reservations", "reservations_total",             \
+      "what=\"made\"", "Reservations of POST /select that were made, that "   \
+      "ended with their lease, and that found the table full.")               \
+    X(SELECTED_EXPIRED, "requests", "reservations_expired",                   \
+      "reservations_total",                                                   \
+      "what=\"expired\"", NULL)                                               \
+    X(SELECTED_FULL, "requests", "reservations_full", "reservations_total",   \
+      "what=\"full\"", NULL)                                                  \
     X(QUESTIONS, "questions", "asked", "asks_total", "what=\"tokens\"",       \
       "Times that the router asked an engine or a name server.")              \
     X(PROBES, "questions", "probes", "asks_total", "what=\"probe\"", NULL)    \

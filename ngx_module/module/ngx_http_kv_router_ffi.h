@@ -455,6 +455,13 @@ int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
 int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
 
 /*
+ * access, before the prompt: what is reserved for the request outlives the
+ * request: the handler of POST /select makes a selection of it.  NGX_DECLINED:
+ * the location is read_only, and its handler says so.  NGX_ERROR: no memory.
+ */
+int ngx_http_kv_router_ffi_selects(ngx_http_request_t *r, void *zone);
+
+/*
  * The request's last match and the choice (without its us), as JSON.  *out is
  * malloc()ed, to be freed by ngx_http_kv_router_ffi_free().
  */

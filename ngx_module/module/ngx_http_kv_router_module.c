@@ -7,6 +7,7 @@
 
 
 #include "ngx_http_kv_router_resolver.h"
+#include "../api/ngx_http_kv_router_api.h"
 #include "../request/ngx_http_kv_router_route.h"
 #include "../status/ngx_http_kv_router_history.h"
 #include "../sync/ngx_http_kv_router_sync.h"
@@ -548,6 +549,7 @@ ngx_http_kv_router_tend(ngx_event_t *ev)
     ngx_http_kv_router_speeds(zone);
     ngx_http_kv_router_echo_looks(zone);
     ngx_http_kv_router_history_tend(zone);
+    ngx_http_kv_router_selections_tend(zone);
 
     ngx_add_timer(ev, more ? NGX_HTTP_KV_ROUTER_TEND_MORE
                            : NGX_HTTP_KV_ROUTER_TEND);

@@ -166,6 +166,9 @@ typedef struct {
     ngx_msec_t                      predict;   /* how long what was routed is
                                                   taken to be cached; 0: not */
 
+    ngx_msec_t                      lease;     /* of what POST /select
+                                                  reserves */
+
     ngx_http_kv_router_health_conf_t   health;
 
     struct {

@@ -157,7 +157,11 @@ ngx_http_kv_router_answer_output(ngx_http_request_t *r,
 
     if (!ctx->answer.failed) {
         ngx_http_kv_router_echo(ctx);
-        ngx_http_kv_router_estimate_begin(ctx);
+
+        if (r->headers_out.status == NGX_HTTP_OK) {
+            ngx_http_kv_router_estimate_begin(ctx);
+        }
+
         ngx_http_kv_router_prefill_ended(ctx, NGX_HTTP_KV_ROUTER_DONE);
     }
 
@@ -238,10 +242,8 @@ ngx_http_kv_router_usage(ngx_http_request_t *r, ngx_http_kv_router_ctx_t *ctx,
 static void
 ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
 {
-    uint32_t                         known, worker;
-    kvr_router_t                    *k;
+    uint32_t                         known;
     kvr_answer_usage_t               usage;
-    kvr_usage_t                      a;
     ngx_http_kv_router_candidate_t  *c;
 
     if (!kvr_answer_usage(&ctx->answer.search, &usage)) {
@@ -264,46 +266,79 @@ ngx_http_kv_router_usage_reported(ngx_http_kv_router_ctx_t *ctx)
                    usage.prompt_tokens, ctx->choice.chosen->device,
                    ctx->found.match.prompt_blocks);
 
-    /* several prompts have one usage: their sum */
-
-    if (ctx->found.match.prompt_blocks == 0 || ctx->prompt.others) {
-        return;
-    }
-
-    k = &ctx->zone->run.router;
+    known = ngx_http_kv_router_usage_known(ctx);
     c = ctx->choice.chosen;
 
-    worker = kvr_router_holder_worker(k, c->holder);
-
-    if (worker >= ctx->zone->run.sh->nworkers
-        || kvr_load32(&kvr_router_worker(k, worker)->generation)
-           != c->generation)
+    if (!ngx_http_kv_router_usage_count(ctx->zone, c->holder, c->generation,
+                                        known, ctx->found.best, &usage))
     {
         return;
     }
 
-    /*
-     * the blocks known by the worker's events, without predicted ones; blocks
-     * in lower tiers count, because the engine finds them, too
-     */
-
-    known = c->predicted && c->disk == c->device ? c->device - c->predicted
-                                                 : c->disk;
-
-    a.requests = 1;
-    a.prompt_tokens = usage.prompt_tokens;
-    a.predicted_tokens = (uint64_t) known * ctx->found.match.block_size;
-    a.best_tokens = (uint64_t) ngx_max(ctx->found.best, known)
-                    * ctx->found.match.block_size;
-    a.cached_tokens = usage.cached_tokens;
-
-    kvr_usage_add(&ctx->zone->run.sh->trust[worker], c->generation, &a);
-
-    ngx_http_kv_router_usage_judge(ctx, worker, known,
+    ngx_http_kv_router_usage_judge(ctx,
+                                   kvr_router_holder_worker(
+                                       &ctx->zone->run.router, c->holder),
+                                   known,
                                    usage.cached_tokens
                                    / ctx->found.match.block_size);
 
     ngx_http_kv_router_estimate_answer(ctx, usage.cached_tokens);
+}
+
+
+/*
+ * Predicted blocks are not known; blocks in lower tiers are, because the
+ * engine finds them, too.  Several prompts have one usage: their sum.
+ */
+
+uint32_t
+ngx_http_kv_router_usage_known(const ngx_http_kv_router_ctx_t *ctx)
+{
+    const ngx_http_kv_router_candidate_t  *c;
+
+    c = ctx->choice.chosen;
+
+    if (ctx->found.match.prompt_blocks == 0 || ctx->prompt.others
+        || c->role == KVR_ROLE_DECODE)
+    {
+        return UINT32_MAX;
+    }
+
+    return c->predicted && c->disk == c->device ? c->device - c->predicted
+                                                : c->disk;
+}
+
+
+ngx_uint_t
+ngx_http_kv_router_usage_count(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, uint32_t generation, uint32_t known, uint32_t best,
+    const kvr_answer_usage_t *usage)
+{
+    uint32_t       worker, size;
+    kvr_usage_t    a;
+    kvr_router_t  *k;
+
+    k = &zone->run.router;
+    size = zone->conf.params.block_size;
+    worker = kvr_router_holder_worker(k, holder);
+
+    if (known == UINT32_MAX || !usage->has_cached
+        || worker >= zone->run.sh->nworkers
+        || kvr_load32(&kvr_router_worker(k, worker)->generation)
+           != generation)
+    {
+        return 0;
+    }
+
+    a.requests = 1;
+    a.prompt_tokens = usage->prompt_tokens;
+    a.predicted_tokens = (uint64_t) known * size;
+    a.best_tokens = (uint64_t) ngx_max(best, known) * size;
+    a.cached_tokens = usage->cached_tokens;
+
+    kvr_usage_add(&zone->run.sh->trust[worker], generation, &a);
+
+    return 1;
 }
 
 

@@ -106,6 +106,8 @@ struct ngx_http_kv_router_ctx_s {
                                                       else tells of it */
     ngx_uint_t                      rank_sent;     /* this zone or another set
                                                       a rank in the request */
+    ngx_uint_t                      selects;       /* by POST /select: somebody
+                                                      else sends the request */
 
     ngx_http_kv_router_buffer_t     buffers[NGX_HTTP_KV_ROUTER_BUFFERS];
 

@@ -103,8 +103,7 @@ ngx_http_kv_router_estimate_begin(ngx_http_kv_router_ctx_t *ctx)
 
     if (ctx->choice.chosen->confidence != KVR_ESTIMATED
         || ctx->keys.lookup.n == 0 || ctx->answer.begun
-        || ctx->prompt.form == KVR_FORM_NO_LOAD
-        || ctx->request->headers_out.status != NGX_HTTP_OK)
+        || ctx->prompt.form == KVR_FORM_NO_LOAD)
     {
         return;
     }

@@ -10,6 +10,8 @@
 #include "ngx_http_kv_router_route.h"
 #include "../sync/ngx_http_kv_router_sync.h"
 
+#include <zone/kvr_selections.h>
+
 
 /*
  * Milliseconds for which a prompt that was sent counts as cached at a worker
@@ -28,6 +30,7 @@ static ngx_uint_t
 ngx_http_kv_router_others(ngx_http_kv_router_zone_t *zone)
 {
     return zone->conf.processes->worker_processes > 1
+           || kvr_router_selections(&zone->run.router)
            || kvr_peers_fresh(&zone->run.router.peers, ngx_current_msec);
 }
 
@@ -119,7 +122,8 @@ ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
         from = ctx->found.estimates[i].device;
 
     } else if (ctx->keys.of_text
-               || (ms == 0 && !ngx_http_kv_router_others(ctx->zone)))
+               || (ms == 0 && !ctx->selects
+                   && !ngx_http_kv_router_others(ctx->zone)))
     {
         return;
     }
@@ -150,7 +154,10 @@ ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
     kvr_flights_add(&k->flights, flight,
                     kept ? KVR_FLIGHT_COUNTED : KVR_FLIGHT_TIMED, false,
                     ngx_current_msec,
-                    ngx_current_msec + (kept ? KVR_FLIGHT_UNTIL_MS : ms));
+                    ngx_current_msec
+                    + (kept == NULL ? ms : ctx->selects
+                       ? kvr_selection_flight_ms(ctx->zone->conf.lease)
+                       : KVR_FLIGHT_UNTIL_MS));
 
     if (flight->n == 0) {
         return;
@@ -183,6 +190,20 @@ ngx_http_kv_router_flight_end(ngx_http_kv_router_ctx_t *ctx,
         kvr_flights_end(&ctx->zone->run.router.flights, &kept->flight, false,
                         ngx_current_msec);
         ngx_http_kv_router_sync_end(ctx->zone, kept->id);
+        ngx_queue_remove(&kept->queue);
+        s->flight = NULL;
+    }
+}
+
+
+void
+ngx_http_kv_router_flight_hand_over(kvr_reservation_t *s)
+{
+    ngx_http_kv_router_flight_t  *kept;
+
+    kept = s->flight;
+
+    if (kept) {
         ngx_queue_remove(&kept->queue);
         s->flight = NULL;
     }

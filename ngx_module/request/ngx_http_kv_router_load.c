@@ -426,6 +426,19 @@ ngx_http_kv_router_prefilled(ngx_http_kv_router_ctx_t *ctx,
 
 
 void
+ngx_http_kv_router_unshare(ngx_http_kv_router_ctx_t *ctx, kvr_reservation_t *s)
+{
+    if (s->request) {
+        kvr_load_share(s, kvr_inflight_remove(ctx->zone->run.inflight,
+                                              s->holder, s->generation,
+                                              s->request)
+                          + ngx_http_kv_router_other_blocks(ctx));
+        s->request = 0;
+    }
+}
+
+
+void
 ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s)
 {
@@ -445,13 +458,7 @@ ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
 
     ngx_http_kv_router_flight_end(ctx, s);
 
-    if (s->request) {
-        kvr_load_share(s, kvr_inflight_remove(ctx->zone->run.inflight,
-                                              s->holder, s->generation,
-                                              s->request)
-                          + ngx_http_kv_router_other_blocks(ctx));
-        s->request = 0;
-    }
+    ngx_http_kv_router_unshare(ctx, s);
 
     ngx_http_kv_router_queue_freed(ctx->zone, s->holder);
     kvr_load_release(&ctx->zone->run.router.load, s, ngx_current_msec);

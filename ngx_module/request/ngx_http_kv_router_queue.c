@@ -663,6 +663,12 @@ ngx_http_kv_router_queue_end(ngx_http_kv_router_ctx_t *ctx)
     if (ctx->choice.reserved) {
         tokens = ngx_http_kv_router_queue_tokens(ctx);
 
+        /* nobody tells what the answer of a selection has cost */
+
+        if (ctx->selects && ctx->queue.entry != KVR_ADMIT_NONE) {
+            tokens = kvr_load32(&ngx_http_kv_router_queue_entry(ctx)->tokens);
+        }
+
         (void) ngx_atomic_fetch_add(&class->requests, 1);
         (void) ngx_atomic_fetch_add(&class->tokens, tokens);
 

@@ -253,6 +253,10 @@ void ngx_http_kv_router_prefill_timer(ngx_http_kv_router_ctx_t *ctx,
 void ngx_http_kv_router_prefilled(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
 
+/* load: s has the blocks that end with it alone */
+void ngx_http_kv_router_unshare(ngx_http_kv_router_ctx_t *ctx,
+    kvr_reservation_t *s);
+
 /* load: gives all of s back, once; s is empty then */
 void ngx_http_kv_router_uncharge(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
@@ -265,6 +269,9 @@ void ngx_http_kv_router_flight_begin(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s, uint32_t i);
 void ngx_http_kv_router_flight_end(ngx_http_kv_router_ctx_t *ctx,
     kvr_reservation_t *s);
+
+/* flights: what s has in flight is ended by somebody else */
+void ngx_http_kv_router_flight_hand_over(kvr_reservation_t *s);
 
 /* flights: by the timer of each process: those that have gone on for long */
 void ngx_http_kv_router_flights_renew(ngx_http_kv_router_zone_t *zone);
@@ -395,6 +402,16 @@ void ngx_http_kv_router_estimate_end(ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_speed_answer(ngx_http_request_t *r,
     ngx_http_kv_router_ctx_t *ctx);
 void ngx_http_kv_router_speed_prefill(ngx_http_kv_router_ctx_t *ctx);
+
+/*
+ * answer: the blocks that the chosen worker was known to have, for the usage
+ * that its engine reports; UINT32_MAX: that can't be compared.  count: counts
+ * such a usage for the worker; 0: it was not counted.
+ */
+uint32_t ngx_http_kv_router_usage_known(const ngx_http_kv_router_ctx_t *ctx);
+ngx_uint_t ngx_http_kv_router_usage_count(ngx_http_kv_router_zone_t *zone,
+    uint32_t holder, uint32_t generation, uint32_t known, uint32_t best,
+    const kvr_answer_usage_t *usage);
 
 /* speed: does the stream of candidate c show when its prefill has ended? */
 ngx_uint_t ngx_http_kv_router_shows_output(ngx_http_kv_router_ctx_t *ctx,

@@ -69,6 +69,8 @@ const ngx_http_kv_router_field_t  ngx_http_kv_router_index_fields[] = {
     json(load_reclaimed),
     json(load_uncounted),
     json(load_below_zero),
+    metric(selections, "reservations", "Reservations of POST /select that are "
+           "held."),
     end
 };
 

@@ -10,7 +10,6 @@
 #include <openssl/hmac.h>
 
 
-#define KVR_FLIGHT_QUARTER     250      /* ms */
 #define KVR_FLIGHT_HOLDERS     (1u << 20)
 #define KVR_FLIGHT_COUNT_MAX   127
 #define KVR_FLIGHT_ONE         (UINT64_C(1) << 12)      /* of the count */

@@ -43,6 +43,7 @@
 #define KVR_FLIGHT_SAMPLES    33        /* of a flight */
 #define KVR_FLIGHT_LOOKUPS    128       /* depths looked up, and one */
 #define KVR_FLIGHT_WAYS       8
+#define KVR_FLIGHT_QUARTER    250       /* ms: flights last to the next one */
 #define KVR_FLIGHT_UNTIL_MS   60000     /* of a flight that is not renewed */
 #define KVR_FLIGHT_RENEW_MS   30000
 #define KVR_FLIGHT_TIMED_MAX  300000    /* ms, of a timed word */

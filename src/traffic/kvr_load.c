@@ -11,12 +11,34 @@ static void kvr_load_begin(kvr_load_row_t *row, uint64_t generation);
 static void kvr_load_zero(const kvr_load_t *l, uint32_t slot);
 
 
-void
-kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders)
+uint64_t
+kvr_load_size(uint32_t max_holders)
 {
+    return kvr_load_parts(max_holders)
+           * (sizeof(uint64_t) + KVR_LOAD_ROWS * sizeof(kvr_load_row_t));
+}
+
+
+void
+kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders, char *base,
+    uint64_t at)
+{
+    size_t     i, n;
+    uint64_t  *parts;
+
     memset(z, 0, sizeof(kvr_load_zone_t));
+    memset(base + at, 0, kvr_load_size(max_holders));
 
     z->max_holders = max_holders;
+    z->selected = at;
+
+    n = kvr_load_parts(max_holders);
+    parts = (uint64_t *) (base + at);
+
+    for (i = 0; i < n; i++) {
+        parts[i] = at + n * sizeof(uint64_t)
+                   + i * KVR_LOAD_ROWS * sizeof(kvr_load_row_t);
+    }
 }
 
 
@@ -37,8 +59,8 @@ kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
  * which finds the offset must find the zeros.
  */
 
-static uint64_t
-kvr_load_piece(kvr_load_t *l, size_t size)
+uint64_t
+kvr_load_piece(const kvr_load_t *l, size_t size)
 {
     char      *p;
     uint32_t   piece;
@@ -508,9 +530,9 @@ kvr_load_read(const kvr_load_t *l, uint32_t holder, uint32_t generation,
     n = kvr_load32(&l->zone->nprocs);
     begun = UINT64_MAX;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i <= n; i++) {
 
-        row = kvr_load_row(l, i, holder);
+        row = kvr_load_row(l, i < n ? i : KVR_LOAD_SELECTED, holder);
 
         if (row == NULL
             || __atomic_load_n(&row->generation, __ATOMIC_ACQUIRE)

@@ -21,6 +21,10 @@
  * sees a part that is zeroed, or none.  When a process dies while it takes a
  * part, the part is given back with its transaction: no row of it was written.
  *
+ * One table more, KVR_LOAD_SELECTED, is no process's: it has the requests of
+ * kvr_selections.h, and is written by the owner of their lock.  Its rows lie
+ * in the zone from the beginning; the table is read once `parts' says where.
+ *
  * A row counts for one generation of its holder.  When the number goes to
  * another worker, the first reservation resets the row; late releases
  * and late reservations of an earlier one are dropped.
@@ -38,7 +42,8 @@
 
 #define KVR_LOAD_PROCS       256         /* old generations of workers live as
                                             long as their streams */
-#define KVR_LOAD_NONE        KVR_LOAD_PROCS      /* no table */
+#define KVR_LOAD_SELECTED    KVR_LOAD_PROCS      /* no process's table */
+#define KVR_LOAD_NONE        (KVR_LOAD_PROCS + 1)  /* no table */
 #define KVR_LOAD_ROWS        32          /* of a part */
 #define KVR_LOAD_GATE_MS     100
 #define KVR_LOAD_BEAT_MS     1000        /* a process that was stuck so long
@@ -112,7 +117,9 @@ typedef struct {
     uint64_t         reclaimed;     /* tables of dead processes zeroed */
     uint64_t         below_zero;    /* counters found there: a bug */
     kvr_lock_t       gate;          /* see kvr_load_shut() */
-    kvr_load_proc_t  procs[KVR_LOAD_PROCS];
+    uint64_t         selected;      /* where the offsets of the parts of
+                                       KVR_LOAD_SELECTED are */
+    kvr_load_proc_t  procs[KVR_LOAD_PROCS + 1];
 } kvr_load_zone_t;
 
 
@@ -125,7 +132,11 @@ typedef struct {
 } kvr_load_t;
 
 
-void kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders);
+/* The table KVR_LOAD_SELECTED lies at the offset, and has kvr_load_size()
+ * bytes. */
+uint64_t kvr_load_size(uint32_t max_holders);
+void kvr_load_format(kvr_load_zone_t *z, uint32_t max_holders, char *base,
+    uint64_t at);
 void kvr_load_attach(kvr_load_t *l, kvr_mem_t *mem, kvr_arena_t *arena,
     kvr_load_zone_t *z);
 
@@ -141,6 +152,10 @@ void kvr_load_join(kvr_load_t *l, kvr_owner_t self);
  * memory, and the caller must roll back.
  */
 bool kvr_load_make(kvr_load_t *l, uint32_t holder);
+
+/* Bytes of the arena, zeroed: their offset from the zone's base, or 0.  For
+ * the lock's holder, inside a transaction. */
+uint64_t kvr_load_piece(const kvr_load_t *l, size_t size);
 
 /* Zeroes the process's table and frees its slot.  For the lock's holder. */
 void kvr_load_leave(kvr_load_t *l);
@@ -229,7 +244,7 @@ kvr_load_row(const kvr_load_t *l, uint32_t slot, uint32_t holder)
 {
     uint64_t  at;
 
-    if (slot >= KVR_LOAD_PROCS || holder >= l->zone->max_holders) {
+    if (slot >= KVR_LOAD_NONE || holder >= l->zone->max_holders) {
         return NULL;
     }
 

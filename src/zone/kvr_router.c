@@ -472,6 +472,7 @@ kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out)
     out->load_reclaimed = kvr_load64(&k->zone->load.reclaimed);
     out->load_uncounted = kvr_load64(&k->zone->load.uncounted);
     out->load_below_zero = kvr_load64(&k->zone->load.below_zero);
+    out->selections = kvr_load32(&k->zone->selections.held);
     out->frequency_max = k->zone->frequency.nsets * KVR_FREQUENCY_WAYS;
     out->frequency_replaced = kvr_load64(&k->zone->frequency.replaced);
     out->frequency_cut = kvr_load64(&k->zone->frequency.cut);

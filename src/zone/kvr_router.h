@@ -298,6 +298,7 @@ typedef struct {
     uint64_t    load_reclaimed;
     uint64_t    load_uncounted;     /* requests that no table counts */
     uint64_t    load_below_zero;
+    uint64_t    selections;         /* see kvr_selections.h */
 } kvr_stats_t;
 
 void kvr_router_stats(const kvr_router_t *k, kvr_stats_t *out);

@@ -20,6 +20,7 @@
 typedef struct {
     uint64_t  health;
     uint64_t  peers;
+    uint64_t  selected;
     uint64_t  flights;
     uint64_t  frequency;
     uint64_t  shards;
@@ -58,7 +59,9 @@ kvr_zone_places(const kvr_params_t *params, uint64_t size,
 {
     at->health = kvr_lines(sizeof(kvr_zone_t));
     at->peers = at->health + kvr_health_size(kvr_zone_workers(params));
-    at->flights = at->peers + kvr_peers_size(kvr_zone_holders(params));
+    at->selected = at->peers + kvr_peers_size(kvr_zone_holders(params));
+    at->flights = at->selected
+                  + kvr_lines(kvr_load_size(kvr_zone_holders(params)));
     at->frequency = at->flights + kvr_lines(kvr_min(size / KVR_FLIGHTS_PART,
                                                     KVR_FLIGHTS_BYTES));
     at->shards = at->frequency
@@ -182,11 +185,13 @@ kvr_router_format(void *base, size_t size, const kvr_params_t *params,
     z->layout = KVR_ZONE_VERSION;
     z->size = size;
     z->params = *params;
-    kvr_load_format(&z->load, kvr_zone_holders(params));
+    z->selections.free = KVR_SELECTIONS;
 
     kvr_zone_places(params, size, &at);
 
     memset((char *) base + at.health, 0, at.peers - at.health);
+
+    kvr_load_format(&z->load, kvr_zone_holders(params), base, at.selected);
 
     kvr_peers_format(&z->peers, base, at.peers, kvr_zone_holders(params),
                      kvr_max(secret[6], 1));
@@ -297,6 +302,7 @@ kvr_zone_sound(const kvr_zone_t *z, size_t size)
            && z->peers.rows == at.peers
            && z->peers.homes == at.peers + z->peers.max_holders
                                            * sizeof(kvr_load_row_t)
+           && z->load.selected == at.selected
            && z->flights.sets == at.flights
            && z->flights.nsets == (at.frequency - at.flights)
                                   / (KVR_FLIGHT_WAYS * sizeof(uint64_t))

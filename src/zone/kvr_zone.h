@@ -6,6 +6,7 @@
  *     kvr_zone_t    what the zone was made with; the load's header; peers
  *     health        a record for each worker
  *     peers         a row and a home for each holder
+ *     selected      a row for each holder, of the load of selections
  *     flights       what is in flight, at which holder
  *     frequency     how often blocks are asked for, with frequency= alone
  *     shard 0       to the end of its part
@@ -21,7 +22,7 @@
  *
  * WHO MAY WRITE.  The header: nobody, once the zone is made.  The load's
  * header: the owner of shard 0's lock; its rows: see kvr_load.h.  Peers: see
- * kvr_peers.h.  Shards: see kvr_shard.h.
+ * kvr_peers.h.  Selections: see kvr_selections.h.  Shards: see kvr_shard.h.
  */
 
 
@@ -29,6 +30,7 @@
 #define KVR_ZONE_H_INCLUDED
 
 
+#include "kvr_selections.h"
 #include "kvr_shard.h"
 
 
@@ -50,6 +52,7 @@ struct kvr_zone_s {
 
     kvr_flights_zone_t    flights;
     kvr_frequency_zone_t  frequency;
+    kvr_selections_zone_t selections;
 };
 
 

@@ -172,6 +172,7 @@ int ngx_http_kv_router_ffi_prefill_failed(ngx_http_request_t *r, void *zone,
 int ngx_http_kv_router_ffi_rank(ngx_http_request_t *r, void *zone,
     uint32_t i, uint32_t *rank);
 int ngx_http_kv_router_ffi_dry(ngx_http_request_t *r, void *zone, char **err);
+int ngx_http_kv_router_ffi_selects(ngx_http_request_t *r, void *zone);
 int ngx_http_kv_router_ffi_explain(ngx_http_request_t *r, void *zone,
     const ngx_http_kv_router_choice_t *choice, char **out, size_t *len,
     char **err);
@@ -607,6 +608,13 @@ end
 -- The request is only to be explained: nothing is counted of it.
 function _M.dry(r, zone)
     return result(C.ngx_http_kv_router_ffi_dry(r, zone, err_out))
+end
+
+
+-- The reservation will outlive the request.  False: the API's handler says why
+-- not.
+function _M.selects(r, zone)
+    return C.ngx_http_kv_router_ffi_selects(r, zone) == OK
 end
 
 

@@ -27,9 +27,9 @@ local RETRY_AFTER = 1            -- seconds
 local UNKNOWN = 0 / 0            -- null in JSON
 
 
--- Is the request in the API's location one for POST .../route?
-function _M.asked()
-    return get_method() == "POST" and find(var.uri, "/route$") ~= nil
+-- Is the request in the API's location one for POST .../route, or another call?
+function _M.asked(call)
+    return get_method() == "POST" and find(var.uri, call or "/route$") ~= nil
 end
 
 

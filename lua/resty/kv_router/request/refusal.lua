@@ -31,6 +31,10 @@ local NO_WORKER = format(BODY, "no worker is available", "service_unavailable",
 local UNKNOWN_MODEL = format(BODY, "the model does not exist",
                              "invalid_request_error", '"model"',
                              "model_not_found")
+local PAIR = format(BODY, "the policy wants another worker to prefill, and "
+                          .. "POST /select reserves one: route this model by a "
+                          .. "policy without roles, or through nginx",
+                    "not_implemented", "null", "pair")
 
 -- Messages, by the code of the answer.
 local OVERLOADS = {
@@ -71,6 +75,12 @@ function _M.no_worker(zone)
     end
 
     return refuse(503, NO_WORKER, SOONEST)
+end
+
+
+-- POST /select can't have two workers.
+function _M.pair()
+    return refuse(501, PAIR)
 end
 
 
