@@ -94,7 +94,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix fair repeat estimated bench install uninstall deb check-arm64 check-deb check-readme clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-readme clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
@@ -303,7 +303,8 @@ $(BUILD)/unit-asan/test_fuzz_%: $(BUILD)/obj-asan/fuzz/fuzz_%.o \
 # Those of parts of the relay: all of it but its loop and its connections, see
 # fuzz/wires.h.
 
-fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop http redis greet wire tls)
+fuzz_relay := $(patsubst %,relay/kvr_relay_%.c,main loop http redis greet wire \
+                tls drain_call)
 fuzz_relay := $(filter-out $(fuzz_relay),$(relay_srcs)) \
               $(sort $(wildcard fuzz/wires*.c))
 FUZZ_RELAY  = -Wl,--wrap=kvr_relay_log -lhiredis -lmicrohttpd
@@ -494,6 +495,15 @@ fair: $(if $(LIVE),deps-demo,lib)
 	$(PYTHON) -B $(if $(LIVE),demo/fair.py --module $(BUILD)/$(MODULE).so \
 	    --relay $(BUILD)/kv-relay $(if $(ROUTERS),--routers $(ROUTERS)),\
 	    bench/fair.py)
+
+
+## make rolling     engines restarted one after the other, under load: the hit
+##                  rate before, during and after (five minutes)
+
+rolling: deps-demo
+	$(built)
+	@$(PYTHON) -B demo/rolling.py --module $(BUILD)/$(MODULE).so \
+	    --relay $(BUILD)/kv-relay
 
 
 ## make repeat      the matrix's three largest wins and losses that one router

@@ -102,6 +102,7 @@ class Engines:
     unknown: bool = False       # nginx has a zone with a model that it refuses
     queue: int = 0              # requests that may wait in an nginx
     bounds: str = ""            # of each: parameters of kv_router_worker
+    registered: bool = False    # nginx knows them by their relays alone
     processes: int = 2          # of each nginx
     names: tuple = WORKERS      # one an engine
     options: tuple = ()         # more of engine.py's
@@ -188,15 +189,32 @@ class Fleet:
         for worker in self.workers.values():
             self._note_engine(worker)
         for worker in self.workers.values():
-            worker.wait_ready()
-            self.engines[worker.name] = worker.address
-            worker.start_relay(self.relay, self._redis_url(),
-                               "--block-size", str(BLOCK_SIZE),
-                               "--listen", "127.0.0.1:0")
-            self.processes[worker.relay.name] = worker.relay
+            self._start_relay(worker)
         for place in self.routers:
             place.mkdir(exist_ok=True)
         self._start_nginx(policy)
+
+    def _start_relay(self, worker):
+        """Starts the relay of an engine, once that is ready."""
+        worker.wait_ready()
+        self.engines[worker.name] = worker.address
+        worker.start_relay(self.relay, self._redis_url(),
+                           "--block-size", str(BLOCK_SIZE),
+                           "--listen", "127.0.0.1:0")
+        self.processes[worker.relay.name] = worker.relay
+
+    def renew(self, name):
+        """Ends an engine and its relay at once, as a pod ends, and starts
+        both again, at the old address and with an empty cache."""
+        worker = self.workers[name]
+        for process in worker.processes():
+            process.signal(signal.SIGTERM)
+        for process in worker.processes():
+            wait_until(f"{process.name} ends",
+                       lambda ended=process: ended.status() is not None)
+        worker.start_engine()
+        self._note_engine(worker)
+        self._start_relay(worker)
 
     def _start_nginx(self, policy):
         self._write_conf(policy)
@@ -305,7 +323,11 @@ class Fleet:
                 for worker in self.engines}
 
     def stop(self):
-        """Stops what was started, the last one first."""
+        """Stops what was started, the last one first.  A second signal ends a
+        relay's wait for its engine."""
+        for worker in self.workers.values():
+            if worker.relay and worker.relay.status() is None:
+                worker.relay.signal(signal.SIGTERM)
         for process in reversed(self.processes.values()):
             process.stop()
 
@@ -380,7 +402,8 @@ class Fleet:
             "WORKERS": "\n".join(
                 f"    kv_router_worker {zone} {worker} {address}"
                 f"{' ' * bool(self.kind.bounds)}{self.kind.bounds};"
-                for worker, address in self.engines.items()),
+                for worker, address in self.engines.items()
+                if not self.kind.registered),
             "LUA": str(REPOSITORY / "lua"),
             "ROUTERS": ROUTERS if self.kind.unknown else "",
             "MODELS": (MODEL_OF_ZONE if self.kind.model else "")
@@ -478,6 +501,13 @@ class Fleet:
         return {worker: self._metric(address,
                                      "vllm:prefix_cache_queries_total")
                 for worker, address in self.engines.items()}
+
+    def cached(self, worker):
+        """(tokens of prompts, those of them that were cached), as an engine
+        counts them since its start."""
+        return [self._metric(self.engines[worker],
+                             f"vllm:prefix_cache_{what}_total")
+                for what in ("queries", "hits")]
 
     @staticmethod
     def _metric(address, name):

@@ -74,6 +74,6 @@ class Worker:
         return [process for process in (self.engine, self.relay) if process]
 
     def stop(self):
-        """Ends both, the relay first."""
-        for process in reversed(self.processes()):
+        """Ends both, the engine first: its relay would wait for it."""
+        for process in self.processes():
             process.stop()

@@ -68,6 +68,7 @@ kvr_relay_free(kvr_relay_t *r)
     r->done = true;
 
     kvr_relay_metrics_free(r);
+    kvr_relay_http_close(&r->drain.http);
     kvr_relay_redis_free(r);
     kvr_relay_snapshot_abort(r);
 
@@ -100,11 +101,16 @@ kvr_relay_turn(kvr_relay_t *r)
     kvr_relay_engine_watch(r);
     kvr_relay_watch(r);
     kvr_relay_publisher_tick(r);
+    kvr_relay_drain_tick(r);
     kvr_relay_session_tick(r);
     kvr_relay_snapshot_tick(r);
     kvr_relay_mirror_tick(r);
     kvr_relay_metrics_tick(r);
     kvr_relay_log_tick();
+
+    if (r->ending && !r->stopping && kvr_relay_drain_over(&r->drain)) {
+        kvr_relay_stop(r);
+    }
 
     if (r->stopping) {
         kvr_relay_leave(r);

@@ -18,6 +18,7 @@
  *                  relay needs of the sources
  *     session      from a connection to Redis to the right to publish: the
  *                  lease, what is there already, membership
+ *     drain        keeps new requests away, and waits for the engine's last
  *     redis        that connection: commands and their answers, over a wire,
  *                  which may speak TLS
  *
@@ -26,10 +27,11 @@
  * (…_tick), and say when they want to be called again (kvr_relay_wake).
  * Nothing blocks but the lookup of host names.
  *
- * Calls go one way: session, then snapshot, then the engine's side (engine,
- * zmq and trtllm, replay, feed), then publisher and source, then mirror,
- * redis and what stands on nothing.  What a module has to tell upwards is a
- * field that the turn reads, or a callback that it was given at its start.
+ * Calls go one way: metrics, then drain, then session, then snapshot, then the
+ * engine's side (engine, zmq and trtllm, replay, feed), then publisher and
+ * source, then mirror, redis and what stands on nothing.  What a module has to
+ * tell upwards is a field that the turn reads, or a callback that it was given
+ * at its start.
  */
 
 
@@ -55,6 +57,7 @@
 #include "kvr_relay_trtllm.h"
 #include "kvr_relay_engine.h"
 #include "kvr_relay_state.h"
+#include "kvr_relay_drain.h"
 #include "kvr_relay_metrics.h"
 
 
@@ -67,6 +70,7 @@ struct kvr_relay_s {
     kvr_relay_publisher_t   publisher;
     kvr_relay_snapshot_t    snapshot;
     kvr_relay_session_t     session;
+    kvr_relay_drain_t       drain;
     kvr_relay_metrics_t     metrics;
 
     kvr_relay_source_t     *sources;    /* one a rank */
@@ -85,7 +89,9 @@ struct kvr_relay_s {
     bool                    complete;   /* as was told to routers */
     bool                    cut_off;    /* what is behind the snapshot can't be
                                            replayed */
-    bool                    stopping;   /* by a signal */
+    bool                    ending;     /* by a signal: the drain comes
+                                           first */
+    bool                    stopping;   /* and then what is queued is sent */
     uint64_t                stop_ms;    /* and at the latest then */
     bool                    done;
     kvr_relay_exit_t        exit;

@@ -36,6 +36,7 @@ kvr_relay_http_open(kvr_relay_http_t *http, const char *url, size_t max)
 
     curl_easy_setopt(http->easy, CURLOPT_URL, url);
     curl_easy_setopt(http->easy, CURLOPT_HTTPHEADER, http->headers);
+    curl_easy_setopt(http->easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(http->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(http->easy, CURLOPT_TIMEOUT_MS, (long) KVR_RELAY_HTTP_MS);
     curl_easy_setopt(http->easy, CURLOPT_WRITEFUNCTION, kvr_relay_http_write);

@@ -16,6 +16,7 @@
 
 #define KVR_RELAY_TURN_MS  1000         /* a turn at least so often */
 #define KVR_RELAY_OWN_FDS  3            /* signals, Redis and metrics */
+#define KVR_RELAY_HTTPS    2            /* TensorRT-LLM, and a drain */
 
 
 static void kvr_relay_standard(void);
@@ -36,6 +37,10 @@ main(int argc, char **argv)
     code = kvr_relay_options_read(&r.options, argc, argv);
     if (code >= 0) {
         return code;
+    }
+
+    if (r.options.drain) {
+        return kvr_relay_drain_call(&r.options);
     }
 
     kvr_relay_log_init(r.options.log_level, r.options.worker);
@@ -105,7 +110,8 @@ kvr_relay_run(kvr_relay_t *r, int signals)
     loop = &r->loop;
 
     if (!kvr_relay_loop_init(loop, r->nsources * KVR_RELAY_ZMQ_FDS
-                             + KVR_RELAY_HTTP_FDS + KVR_RELAY_OWN_FDS))
+                             + KVR_RELAY_HTTPS * KVR_RELAY_HTTP_FDS
+                             + KVR_RELAY_OWN_FDS))
     {
         r->exit = KVR_RELAY_FAILED;
         return;
@@ -120,6 +126,7 @@ kvr_relay_run(kvr_relay_t *r, int signals)
         at_redis = kvr_relay_redis_poll(r, loop);
         (void) kvr_relay_loop_add(loop, NULL, r->metrics.fd, ZMQ_POLLIN);
         kvr_relay_engine_poll(r, loop);
+        kvr_relay_http_poll(&r->drain.http, loop);
 
         r->now_ms = kvr_relay_clock();
         kvr_relay_loop_wait(loop, r->wake_ms > r->now_ms
@@ -156,6 +163,14 @@ kvr_relay_signalled(kvr_relay_t *r, int signals)
 
         kvr_relay_log(KVR_RELAY_INFO, "ending", "signal=%u", info.ssi_signo);
 
-        kvr_relay_stop(r);
+        if (r->ending || !r->session.started
+            || r->options.address[0] == '\0')
+        {
+            kvr_relay_stop(r);
+            return;
+        }
+
+        r->ending = true;
+        kvr_relay_drain_begin(r);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "kvr_relay.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -13,7 +14,6 @@
 
 
 #define KVR_RELAY_METRICS_SIZE  32768
-#define KVR_RELAY_METRICS_MAX   32      /* connections at a time */
 
 
 #if MHD_VERSION < 0x00097002
@@ -33,6 +33,10 @@ static kvr_relay_mhd_t kvr_relay_metrics_answer(void *data,
     struct MHD_Connection *connection, const char *url, const char *method,
     const char *version, const char *upload, size_t *upload_len,
     void **request);
+static unsigned kvr_relay_metrics_drain(kvr_relay_t *r,
+    struct MHD_Connection *connection, void **request, kvr_relay_page_t *page);
+static bool kvr_relay_metrics_loopback(struct MHD_Connection *connection);
+static void kvr_relay_metrics_resume(kvr_relay_t *r);
 static void kvr_relay_metrics_ready(kvr_relay_t *r, kvr_relay_page_t *page);
 static void kvr_relay_metrics_write(kvr_relay_t *r, kvr_relay_page_t *page);
 static void kvr_relay_metrics_one(kvr_relay_page_t *page, const char *name,
@@ -86,7 +90,7 @@ kvr_relay_metrics_init(kvr_relay_t *r, char why[KVR_WHY_LEN])
         return false;
     }
 
-    m->daemon = MHD_start_daemon(MHD_USE_EPOLL
+    m->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME
                                  | (found->ai_family == AF_INET6
                                     ? MHD_USE_IPv6 : 0),
                                  0, NULL, NULL, kvr_relay_metrics_answer, r,
@@ -119,6 +123,8 @@ void
 kvr_relay_metrics_free(kvr_relay_t *r)
 {
     if (r->metrics.daemon != NULL) {
+        kvr_relay_metrics_resume(r);
+        (void) MHD_run(r->metrics.daemon);
         MHD_stop_daemon(r->metrics.daemon);
     }
 }
@@ -131,6 +137,10 @@ kvr_relay_metrics_tick(kvr_relay_t *r)
 
     if (r->metrics.daemon == NULL) {
         return;
+    }
+
+    if (r->stopping || kvr_relay_drain_over(&r->drain)) {
+        kvr_relay_metrics_resume(r);
     }
 
     (void) MHD_run(r->metrics.daemon);
@@ -171,7 +181,19 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
 
     status = MHD_HTTP_OK;
 
-    if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+    if (strcmp(url, "/drain") == 0 && strcmp(method, "POST") == 0) {
+        status = kvr_relay_metrics_drain(r, connection, request, &page);
+
+        if (status == 0) {
+            free(page.text);
+            return MHD_YES;
+        }
+
+    } else if (strcmp(url, "/drain") == 0) {
+        status = MHD_HTTP_METHOD_NOT_ALLOWED;
+        kvr_relay_metrics_add(&page, "only POST\n");
+
+    } else if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         status = MHD_HTTP_METHOD_NOT_ALLOWED;
         kvr_relay_metrics_add(&page, "only GET\n");
 
@@ -193,8 +215,8 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
 
     } else {
         status = MHD_HTTP_NOT_FOUND;
-        kvr_relay_metrics_add(&page, "/metrics, /health and /ready are "
-                              "here\n");
+        kvr_relay_metrics_add(&page, "/metrics, /health, /ready and /drain "
+                              "are here\n");
     }
 
     response = MHD_create_response_from_buffer(page.len, page.text,
@@ -210,6 +232,92 @@ kvr_relay_metrics_answer(void *data, struct MHD_Connection *connection,
     MHD_destroy_response(response);
 
     return rc;
+}
+
+
+/*
+ * Returns the status, or 0: the answer must wait, and this is called again
+ * when the connection is resumed.  *request is &r->drain then.
+ */
+
+static unsigned
+kvr_relay_metrics_drain(kvr_relay_t *r, struct MHD_Connection *connection,
+    void **request, kvr_relay_page_t *page)
+{
+    bool                  resumed;
+    kvr_relay_metrics_t  *m;
+
+    m = &r->metrics;
+    resumed = *request == &r->drain;
+
+    if (!kvr_relay_metrics_loopback(connection)) {
+        kvr_relay_metrics_add(page, "only from 127.0.0.1 or ::1: the peer is "
+                              "another address; let --listen be one of them, "
+                              "or all\n");
+        return MHD_HTTP_FORBIDDEN;
+    }
+
+    if (!r->session.started) {
+        kvr_relay_metrics_add(page, "not drained: this relay does not have "
+                              "the lease of the worker\n");
+        return MHD_HTTP_SERVICE_UNAVAILABLE;
+    }
+
+    if (!resumed) {
+        kvr_relay_drain_begin(r);
+    }
+
+    if (r->drain.state == KVR_RELAY_DRAIN_DRAINED) {
+        kvr_relay_metrics_add(page, "drained: %s\n", r->drain.why);
+        return MHD_HTTP_OK;
+    }
+
+    if (!resumed && !r->stopping && m->nwaiting < KVR_RELAY_METRICS_MAX) {
+        *request = &r->drain;
+        MHD_suspend_connection(connection);
+        m->waiting[m->nwaiting++] = connection;
+        return 0;
+    }
+
+    kvr_relay_metrics_add(page, "not drained: %s\n", r->drain.why);
+
+    return MHD_HTTP_SERVICE_UNAVAILABLE;
+}
+
+
+static bool
+kvr_relay_metrics_loopback(struct MHD_Connection *connection)
+{
+    const struct in6_addr           *six;
+    const union MHD_ConnectionInfo  *info;
+
+    info = MHD_get_connection_info(connection,
+                                   MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info == NULL) {
+        return false;
+    }
+
+    if (info->client_addr->sa_family == AF_INET6) {
+        six = &((struct sockaddr_in6 *) info->client_addr)->sin6_addr;
+
+        return IN6_IS_ADDR_LOOPBACK(six)
+               || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+    }
+
+    return info->client_addr->sa_family == AF_INET
+           && ntohl(((struct sockaddr_in *) info->client_addr)
+                    ->sin_addr.s_addr) >> 24 == 127;
+}
+
+
+/* Those that wait for the end of a drain are called once more. */
+
+static void
+kvr_relay_metrics_resume(kvr_relay_t *r)
+{
+    while (r->metrics.nwaiting != 0) {
+        MHD_resume_connection(r->metrics.waiting[--r->metrics.nwaiting]);
+    }
 }
 
 

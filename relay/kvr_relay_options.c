@@ -54,6 +54,7 @@ static int kvr_relay_option_number(const kvr_relay_option_t *option,
     const char *value, uint64_t *number);
 static int kvr_relay_options_env(kvr_relay_options_t *o);
 static char *kvr_relay_option_env(const char *option);
+static int kvr_relay_options_listen(const kvr_relay_options_t *o);
 static int kvr_relay_options_check(kvr_relay_options_t *o);
 static int kvr_relay_options_redis(kvr_relay_options_t *o);
 static bool kvr_relay_options_address(const char *text);
@@ -182,7 +183,12 @@ static const kvr_relay_option_t  kvr_relay_options[] = {
       "buffer has" },
 
     { "listen", "HOST:PORT", NULL, KVR_RELAY_TEXT, at(listen), 0, 0,
-      "serve /metrics, /health and /ready\nthere; port 0: any (nowhere)" },
+      "serve /metrics, /health, /ready and /drain\nthere; port 0: any "
+      "(nowhere)" },
+
+    { "drain-timeout", "SECONDS", "300", KVR_RELAY_NUMBER, at(drain_timeout),
+      1, 86400,
+      "a drain waits so long for the engine's last requests" },
 
     { "log-level", "LEVEL", "info", KVR_RELAY_LEVEL, at(log_level), 0, 0,
       "error, warn, info or debug" },
@@ -247,6 +253,11 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
             return 0;
         }
 
+        if (strcmp(name, "--drain") == 0) {
+            o->drain = true;
+            continue;
+        }
+
         if (strncmp(name, "--", 2) != 0) {
             fprintf(stderr, "kv-relay: argument %d is not an option\n", i);
             return KVR_RELAY_BAD;
@@ -302,7 +313,9 @@ kvr_relay_options_read(kvr_relay_options_t *o, int argc, char **argv)
         }
     }
 
-    return kvr_relay_options_check(o);
+    code = kvr_relay_options_listen(o);
+
+    return code >= 0 || o->drain ? code : kvr_relay_options_check(o);
 }
 
 
@@ -593,12 +606,26 @@ kvr_relay_options_check(kvr_relay_options_t *o)
                              kvr_relay_shown(o->address));
     }
 
+    return kvr_relay_endpoints_check(o);
+}
+
+
+static int
+kvr_relay_options_listen(const kvr_relay_options_t *o)
+{
     if (o->listen != NULL && !kvr_relay_options_address(o->listen)) {
         return kvr_relay_bad("listen", "\"%s\" is not host:port",
                              kvr_relay_shown(o->listen));
     }
 
-    return kvr_relay_endpoints_check(o);
+    if (o->drain && (o->listen == NULL
+                     || strcmp(strrchr(o->listen, ':'), ":0") == 0))
+    {
+        return kvr_relay_bad("listen", "with a port is needed for --drain: "
+                             "that of the relay that runs");
+    }
+
+    return -1;
 }
 
 
@@ -674,7 +701,8 @@ kvr_relay_options_help(void)
            "Redis\n\n"
            "    kv-relay --worker ID --events ENDPOINT [--replay ENDPOINT] "
            "[OPTION…]\n"
-           "    kv-relay --worker ID --trtllm URL [OPTION…]\n\n"
+           "    kv-relay --worker ID --trtllm URL [OPTION…]\n"
+           "    kv-relay --drain --listen HOST:PORT\n\n"
            "Every option may also come from the environment: --block-size as "
            "KV_RELAY_BLOCK_SIZE.\n\n");
 
@@ -704,10 +732,11 @@ kvr_relay_options_help(void)
         printf("\n");
     }
 
-    printf("  %-26s %s\n  %-26s %s\n", "--help", "this", "--version",
-           "the version");
+    printf("  %-26s %s\n  %-26s %s\n  %-26s %s\n", "--drain",
+           "drain the engine of the relay that runs at --listen, and wait",
+           "--help", "this", "--version", "the version");
 
-    printf("\nExit codes: 0 ended by SIGTERM or SIGINT, 1 can't go on, 2 an "
-           "option is wrong,\n3 superseded by another relay of the same "
-           "worker.\n");
+    printf("\nExit codes: 0 ended by SIGTERM or SIGINT, or drained, 1 can't "
+           "go on, or not\ndrained, 2 an option is wrong, 3 superseded by "
+           "another relay of the same\nworker.\n");
 }

@@ -65,6 +65,8 @@ typedef struct {
     uint32_t           snapshot_interval;   /* envelopes */
 
     const char        *listen;          /* of metrics; NULL: none */
+    uint32_t           drain_timeout;   /* seconds */
+    bool               drain;           /* of the relay that listens there */
     kvr_relay_level_t  log_level;
 } kvr_relay_options_t;
 

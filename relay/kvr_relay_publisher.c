@@ -462,6 +462,7 @@ kvr_relay_publisher_heartbeat(kvr_relay_t *r)
     e.complete = kvr_relay_complete(r, NULL)
                  && (p->sent_complete || p->sent == p->seq);
     e.hybrid = kvr_relay_mirror_hybrid(&r->mirror);
+    e.draining = r->drain.state != KVR_RELAY_DRAIN_SERVING;
 
     len = kvr_envelope_print(bytes, sizeof(bytes), &e);
 

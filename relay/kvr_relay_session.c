@@ -545,7 +545,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
     char                  epoch[24], seq[24], ranks[16], started[24];
     char                  chunk[16];
     char                  reason[KVR_RELAY_REASON];
-    bool                  complete;
+    bool                  complete, told;
     uint32_t              i, n;
     const char           *argv[14 + 2 * KVR_MEMBER_FIELDS];
     const char           *values[KVR_MEMBER_FIELDS];
@@ -572,6 +572,9 @@ kvr_relay_session_beat(kvr_relay_t *r)
     snprintf(epoch, sizeof(epoch), "%llu",
              (unsigned long long) r->publisher.epoch);
 
+    told = r->drain.state != KVR_RELAY_DRAIN_SERVING
+           && r->publisher.state == KVR_RELAY_OPEN;
+
     if (r->publisher.state == KVR_RELAY_OPEN) {
 
         complete = kvr_relay_complete(r, reason);
@@ -597,6 +600,7 @@ kvr_relay_session_beat(kvr_relay_t *r)
         values[KVR_MEMBER_SPEC_DROP] = r->options.spec_drop ? "1" : "0";
         values[KVR_MEMBER_ATTENTION_CHUNK] = chunk;
         values[KVR_MEMBER_ENGINE] = r->options.engine;
+        values[KVR_MEMBER_DRAINING] = told ? "1" : "0";
         values[KVR_MEMBER_REASON] = reason;
         values[KVR_MEMBER_CHANNEL] = r->options.channel;
         values[KVR_MEMBER_EPOCH] = epoch;
@@ -610,8 +614,8 @@ kvr_relay_session_beat(kvr_relay_t *r)
         }
     }
 
-    kvr_relay_redis_argv(r, kvr_relay_session_beaten, NULL, (int) n, argv,
-                         NULL);
+    kvr_relay_redis_argv(r, kvr_relay_session_beaten,
+                         (void *) (uintptr_t) told, (int) n, argv, NULL);
 
     kvr_relay_publisher_heartbeat(r);
 
@@ -632,7 +636,10 @@ kvr_relay_session_beaten(kvr_relay_t *r, void *data, const redisReply *reply)
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) {
         kvr_relay_log(KVR_RELAY_ERROR, "superseded", "by=lease");
         kvr_relay_exit(r, KVR_RELAY_SUPERSEDED);
+        return;
     }
+
+    r->session.told = r->session.told || data != NULL;
 }
 
 

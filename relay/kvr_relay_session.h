@@ -43,6 +43,8 @@ typedef struct {
     bool                rival;          /* said whose id it is, too */
     bool                deaf;           /* the refusal of GETDEL was logged */
     bool                untrimmed;      /* and XTRIM */
+    bool                told;           /* Redis has taken that the engine
+                                           drains */
     char                token[33];      /* the lease's */
     uint64_t            beat_ms;        /* next one */
 

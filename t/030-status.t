@@ -105,7 +105,7 @@ lease: pid token
 requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared unordered reservations reservations_expired reservations_full by_reason by_rung
 by_reason: policy no_tokens no_prompt bad_body too_long short unknown_form no_load tokenizer no_rung unproven unknown_model policy_error no_worker no_eligible overload retry
 shard: lease workers blocks used_bytes
-worker: worker_id address model lora ranks role weight engine spec_drop attention_chunk max_prefill_tokens salted hybrid events capacity max_active resolved origin draining truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage echo load speed reported held estimates responses first_byte
+worker: worker_id address model lora ranks role weight engine spec_drop attention_chunk max_prefill_tokens salted hybrid events capacity max_active resolved origin draining draining_by truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage echo load speed reported held estimates responses first_byte
 counters: messages heartbeats duplicates gaps repairs restarts snapshots stores removes clears blocks_stored blocks_removed blocks_unknown blocks_forgotten
 load: dp_rank active_requests active_prefills prefill_tokens decode_blocks peers_requests
 

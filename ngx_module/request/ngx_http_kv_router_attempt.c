@@ -106,7 +106,7 @@ ngx_http_kv_router_holder_usable(ngx_http_kv_router_zone_t *zone,
 
     if (kvr_load32(&h->worker->generation) != h->generation
         || kvr_load32(&h->worker->flags)
-           & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED))
+           & (KVR_WORKER_DRAINS|KVR_WORKER_DELETED))
     {
         return 0;
     }

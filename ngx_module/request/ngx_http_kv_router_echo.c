@@ -39,7 +39,7 @@ ngx_http_kv_router_echo_worker(ngx_http_kv_router_zone_t *zone,
 
     w = kvr_router_worker(&zone->run.router, number);
 
-    if (kvr_load32(&w->flags) & (KVR_WORKER_DRAINING|KVR_WORKER_DELETED
+    if (kvr_load32(&w->flags) & (KVR_WORKER_DRAINS|KVR_WORKER_DELETED
                                  |KVR_WORKER_TRUNCATED)
         || ngx_http_kv_router_confidence(zone, w, number) != KVR_EXACT)
     {

@@ -227,7 +227,7 @@ ngx_http_kv_router_fleet_worker(ngx_http_kv_router_fleet_t *fleet,
         h->model = model;
         h->lora = lora;
         ngx_http_kv_router_health_params(zone, &conf, &h->health);
-        h->draining = (flags & KVR_WORKER_DRAINING) ? 1 : 0;
+        h->draining = (flags & KVR_WORKER_DRAINS) ? 1 : 0;
 
         ngx_http_kv_router_fleet_bound(zone, &conf, h);
         ngx_http_kv_router_fleet_split(h);

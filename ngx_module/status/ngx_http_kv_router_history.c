@@ -110,7 +110,7 @@ static ngx_uint_t
 ngx_http_kv_router_well(const ngx_http_kv_router_worker_t *w)
 {
     return kvr_health_usable(w->health.state)
-           && !(w->flags & (KVR_WORKER_DRAINING|KVR_WORKER_TRUNCATED))
+           && !(w->flags & (KVR_WORKER_DRAINS|KVR_WORKER_TRUNCATED))
            && w->confidence != KVR_DEGRADED
            && !(w->confidence == KVR_UNKNOWN
                 && ngx_strcmp(w->reason, "none") != 0);

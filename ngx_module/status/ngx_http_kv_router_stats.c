@@ -374,7 +374,13 @@ ngx_http_kv_router_worker_json(ngx_http_kv_router_zone_t *zone,
     ngx_http_kv_router_gen_str(g, "origin",
                                ngx_http_kv_router_origin(w->flags));
     ngx_http_kv_router_gen_bool(g, "draining",
-                                w->flags & KVR_WORKER_DRAINING);
+                                w->flags & KVR_WORKER_DRAINS);
+    ngx_http_kv_router_gen_str(g, "draining_by",
+                               w->flags & KVR_WORKER_DRAINING
+                               ? w->flags & KVR_WORKER_LEAVING
+                                 ? "both" : "api"
+                               : w->flags & KVR_WORKER_LEAVING
+                                 ? "registration" : "none");
     ngx_http_kv_router_gen_bool(g, "truncated",
                                 w->flags & KVR_WORKER_TRUNCATED);
 

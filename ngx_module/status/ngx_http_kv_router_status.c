@@ -50,7 +50,7 @@ static const ngx_http_kv_router_worker_metric_t
     { "worker_info", "What is known of a worker; always 1.",
       ngx_http_kv_router_info_samples, 0 },
     { "worker_draining", "Whether nothing new goes to the worker.",
-      ngx_http_kv_router_flag_samples, KVR_WORKER_DRAINING },
+      ngx_http_kv_router_flag_samples, KVR_WORKER_DRAINS },
     { "worker_truncated", "Whether blocks of the worker were forgotten.",
       ngx_http_kv_router_flag_samples, KVR_WORKER_TRUNCATED },
     { "worker_confidence", "How far the worker's view can be trusted: 1 for "

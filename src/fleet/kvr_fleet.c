@@ -255,7 +255,7 @@ kvr_fleet_put(kvr_fleet_t *f, const kvr_worker_conf_t *conf, uint32_t flags,
 
     if (kvr_fleet_find(f, conf->id, strlen(conf->id), &i) == KVR_OK) {
         w = &f->workers[i];
-        keep = w->flags & (KVR_WORKER_DRAINING | KVR_WORKER_TRUNCATED
+        keep = w->flags & (KVR_WORKER_DRAINS | KVR_WORKER_TRUNCATED
                            | KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
                            | KVR_WORKER_PARTIAL);
 

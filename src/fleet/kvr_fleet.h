@@ -68,7 +68,7 @@ typedef enum {
 #define KVR_WORKER_USED      0x0001u
 #define KVR_WORKER_STATIC    0x0002u     /* from the configuration */
 #define KVR_WORKER_API       0x0004u     /* put by the API; overrides static */
-#define KVR_WORKER_DRAINING  0x0008u
+#define KVR_WORKER_DRAINING  0x0008u     /* by the API, which ends it */
 #define KVR_WORKER_DELETED   0x0010u     /* tombstone until restart: nothing
                                             but the API brings it back */
 #define KVR_WORKER_SEEN      0x0020u     /* known from events alone */
@@ -95,6 +95,13 @@ typedef enum {
                                             conf.name; with DELETED: a
                                             tombstone until the name has the
                                             address no more */
+#define KVR_WORKER_LEAVING   0x4000u     /* a registration, or a heartbeat,
+                                            said that it drains; ends when a
+                                            registration says otherwise, or is
+                                            removed */
+
+/* Either one keeps new requests away. */
+#define KVR_WORKER_DRAINS    (KVR_WORKER_DRAINING | KVR_WORKER_LEAVING)
 
 
 /* True of a worker that a person deleted, and that is not just gone from

@@ -349,6 +349,15 @@ kvr_ingest_envelope(kvr_ingest_t *in, kvr_worker_t *w)
         return KVR_INGEST_GAP;
     }
 
+    /*
+     * A drain that the log tells of may be over.  Only a registration that is
+     * known will be seen to end.
+     */
+
+    if (m->draining && in->live && w->expires_ms) {
+        kvr_fleet_set_flags(&k->fleet, in->worker, KVR_WORKER_LEAVING, 0);
+    }
+
     if (m->hybrid) {
         kvr_fleet_set_flags(&k->fleet, in->worker, KVR_WORKER_HYBRID, 0);
     }

@@ -333,6 +333,7 @@ kvr_roll_ask_hash(kvr_roll_t *m, kvr_ask_t *ask, const char *id, size_t len,
     kvr_roll_asked_t **asked)
 {
     size_t             i;
+    uint32_t           worker;
     kvr_roll_asked_t  *a;
 
     a = &m->asked[(m->first + m->nasked++) % KVR_ROLL_ASKED];
@@ -341,6 +342,11 @@ kvr_roll_ask_hash(kvr_roll_t *m, kvr_ask_t *ask, const char *id, size_t len,
     memcpy(a->id, id, len);
     a->len = len;
     a->roll = m;
+    a->drained = kvr_router_find_worker(m->conf.router, id, len, &worker)
+                 == KVR_OK
+                 && kvr_load32(&kvr_router_worker(m->conf.router,
+                                                  worker)->flags)
+                    & KVR_WORKER_LEAVING;
 
     /* not HGETALL: there may be any number of fields */
 

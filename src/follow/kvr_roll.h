@@ -88,6 +88,7 @@ typedef struct {
     uint32_t           generation;  /* of the worker asked for */
     uint32_t           poll;        /* the last that found it */
     uint32_t           absences;    /* polls since then */
+    bool               drains;      /* as its registration said, logged */
 } kvr_roll_member_t;
 
 
@@ -96,6 +97,7 @@ typedef struct {
     kvr_roll_t        *roll;
     char               id[KVR_WORKER_ID_MAX + 1];
     size_t             len;
+    bool               drained;     /* as kvr_registration_t */
     kvr_reply_t        hash;
 } kvr_roll_asked_t;
 

@@ -78,6 +78,7 @@ kvr_roll_found(kvr_roll_t *m, kvr_roll_asked_t *asked, int64_t ttl,
     }
 
     kvr_registration_init(&reg, asked->id, asked->len);
+    reg.drained = asked->drained;
 
     why = kvr_roll_read(m, &asked->hash, &reg, &wrong);
     if (why) {
@@ -238,6 +239,14 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg,
                  "is not complete: \"%s\"", id, reg->reason);
     }
 
+    member = kvr_roll_member(m, id, len);
+
+    if (member && member->drains != reg->draining) {
+        member->drains = reg->draining;
+        kvr_tell(m->conf.tell, KVR_LOG_NOTICE, "worker \"%s\" drains%s, its "
+                 "registration says", id, reg->draining ? "" : " no more");
+    }
+
     if (what == KVR_REGISTERED_AS_BEFORE) {
         return KVR_OK;
     }
@@ -245,8 +254,6 @@ kvr_roll_register(kvr_roll_t *m, kvr_registration_t *reg,
     kvr_tell(m->conf.tell, KVR_LOG_NOTICE, "worker \"%s\" %s, at \"%s\"", id,
              what == KVR_REGISTERED_NEW ? "registered" : "changed",
              reg->conf.address);
-
-    member = kvr_roll_member(m, id, len);
 
     if (what == KVR_REGISTERED_NEW && member) {
         m->conf.registered(m->conf.data, member - m->members);
@@ -366,8 +373,7 @@ kvr_roll_gone(kvr_roll_t *m, uint32_t worker)
         return KVR_OK;                          /* the next poll tries again */
     }
 
-    m->members[worker].absences = 0;
-    m->members[worker].generation = 0;
+    memset(&m->members[worker], 0, sizeof(kvr_roll_member_t));
 
     if (rc == KVR_OK) {
         kvr_tell(m->conf.tell, KVR_LOG_NOTICE, "worker \"%s\" has left",

@@ -2,8 +2,9 @@
  * Copyright (C) the nginx-kv-router authors
  *
  * kv-relay's envelope: ["kvr1", worker, epoch, seq, complete, rank, payload,
- * engine_seq, hybrid].  The last two may be missing; engine_seq is for
- * kv-relay itself.  Further elements belong to later versions and are ignored.
+ * engine_seq, hybrid, draining].  The last three may be missing; engine_seq is
+ * for kv-relay itself.  Further elements belong to later versions and are
+ * ignored.
  */
 
 
@@ -16,7 +17,8 @@
 #define KVR_ENVELOPE_VERSION "kvr1"  /* the version that is read */
 #define KVR_ENVELOPE_DIGITS  8       /* the maximum of the number's digits */
 #define KVR_ENVELOPE_FIELDS  7       /* required fields */
-#define KVR_ENVELOPE_HYBRID  8       /* position of hybrid */
+#define KVR_ENVELOPE_HYBRID  8       /* position of hybrid, */
+#define KVR_ENVELOPE_DRAINING 9      /* and of draining */
 
 
 bool
@@ -73,11 +75,12 @@ kvr_envelope_open(kvr_decoder_t *d, const kvr_msgpack_item_t *version,
         if (i >= KVR_ENVELOPE_FIELDS) {
             peek = d->in;
 
-            if (i == KVR_ENVELOPE_HYBRID
+            if ((i == KVR_ENVELOPE_HYBRID || i == KVR_ENVELOPE_DRAINING)
                 && kvr_msgpack_read(&peek, &more) == KVR_OK
                 && more.type == MPACK_TOKEN_BOOLEAN)
             {
-                msg->hybrid = more.number != 0;
+                *(i == KVR_ENVELOPE_HYBRID ? &msg->hybrid : &msg->draining) =
+                                                           more.number != 0;
             }
 
             if (kvr_msgpack_skip(&d->in, KVR_MSGPACK_DEPTH - 1) != KVR_OK) {

@@ -57,6 +57,7 @@ typedef struct {
     bool         heartbeat;         /* no payload: seq is the last one sent */
     bool         hybrid;            /* the model has KV cache groups that the
                                        publisher does not pass on */
+    bool         draining;          /* the engine wants no new requests */
     bool         counted;           /* events are idempotent sets: normalised
                                        batches and RouterEvents; false for
                                        bare batches, inside an envelope too */
@@ -415,6 +416,7 @@ typedef struct {
     uint32_t     rank;              /* of this rank */
     bool         hybrid;            /* the model has KV cache groups whose
                                        events are not passed on */
+    bool         draining;          /* the engine wants no new requests */
 } kvr_envelope_t;
 
 /*

@@ -91,7 +91,7 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     to.left = size;
     to.full = false;
 
-    kvr_pack(&to, mpack_pack_array(9));
+    kvr_pack(&to, mpack_pack_array(10));
     kvr_pack_text(&to, "kvr1", 4);
     kvr_pack_text(&to, e->worker, e->worker_len);
     kvr_pack_u64(&to, e->epoch);
@@ -111,6 +111,7 @@ kvr_envelope_print(char *out, size_t size, const kvr_envelope_t *e)
     kvr_pack_maybe(&to, e->has_engine_seq, e->engine_seq);
 
     kvr_pack(&to, mpack_pack_boolean(e->hybrid));
+    kvr_pack(&to, mpack_pack_boolean(e->draining));
 
     return to.full ? 0 : size - to.left;
 }

@@ -50,6 +50,12 @@ kvr_registration_field(kvr_registration_t *reg, kvr_member_field_t field,
         reg->hybrid = (len == 1 && value[0] == '1');
         return NULL;
 
+    case KVR_MEMBER_DRAINING:
+        reg->draining = (len == 1 && value[0] == '1');
+
+        return reg->draining || (len == 1 && value[0] == '0')
+               ? NULL : "\"draining\" must be 0 or 1";
+
     case KVR_MEMBER_REASON:
         kvr_registration_said(reg, value, len);
         return NULL;

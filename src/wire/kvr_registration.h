@@ -23,6 +23,9 @@ typedef struct {
     bool               has_pairs;       /* said of which kind */
     bool               hybrid;          /* has KV cache groups that are not
                                            indexed */
+    bool               draining;        /* wants no new requests */
+    bool               drained;         /* of the zone, set by its reader: it
+                                           said so when Redis was asked */
     char               reason[KVR_REASON_MAX + 1];  /* why its publisher
                                            is not complete, or "" */
 } kvr_registration_t;

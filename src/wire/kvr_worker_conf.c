@@ -252,8 +252,8 @@ const char *
 kvr_member_word(kvr_member_field_t field)
 {
     static const char *const  words[] = {
-        "block_size", "eagle", "hybrid", "reason", "channel", KVR_FIELD_EPOCH,
-        KVR_FIELD_SEQ, "complete", "started"
+        "block_size", "eagle", "hybrid", "draining", "reason", "channel",
+        KVR_FIELD_EPOCH, KVR_FIELD_SEQ, "complete", "started"
     };
 
     return field < KVR_MEMBER_SETTINGS ? kvr_settings[field].word

@@ -94,6 +94,7 @@ typedef enum {
     KVR_MEMBER_EAGLE,
     KVR_MEMBER_HYBRID,              /* of what is not indexed: not the setting
                                        of that name */
+    KVR_MEMBER_DRAINING,
     KVR_MEMBER_REASON,
     KVR_MEMBER_CHANNEL,
     KVR_MEMBER_ROUTER,              /* the number of those above */

@@ -544,7 +544,7 @@ kvr_router_remove_worker(kvr_router_t *r, const char *id, size_t len)
         kvr_fleet_forget_stream(&k->fleet, worker);
         kvr_fleet_set_reason(&k->fleet, worker, "");
         kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_DELETED,
-                            KVR_WORKER_DRAINING | KVR_WORKER_STATIC
+                            KVR_WORKER_DRAINS | KVR_WORKER_STATIC
                             | KVR_WORKER_API | KVR_WORKER_SEEN
                             | KVR_WORKER_REDIS | KVR_WORKER_TRUNCATED
                             | KVR_WORKER_HYBRID | KVR_WORKER_REPORTS
@@ -580,7 +580,7 @@ kvr_router_no_room(const kvr_router_t *r, const char *id, size_t len,
 kvr_rc_t
 kvr_router_drain(kvr_router_t *r, const char *id, size_t len, bool on)
 {
-    uint32_t      worker;
+    uint32_t      worker, end;
     kvr_rc_t      rc;
     kvr_shard_t  *k;
 
@@ -589,8 +589,14 @@ kvr_router_drain(kvr_router_t *r, const char *id, size_t len, bool on)
     rc = kvr_shard_enter(k, id, len, &worker);
 
     if (rc == KVR_OK) {
+
+        /* a registration that is gone can't say that it drains no more */
+
+        end = k->fleet.workers[worker].expires_ms > kvr_now_us() / 1000
+              ? KVR_WORKER_DRAINING : KVR_WORKER_DRAINS;
+
         kvr_fleet_set_flags(&k->fleet, worker, on ? KVR_WORKER_DRAINING : 0,
-                            on ? 0 : KVR_WORKER_DRAINING);
+                            on ? 0 : end);
 
         if (!on) {
             kvr_members_begin(r, k, worker);

@@ -13,6 +13,8 @@
 
 static kvr_rc_t kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,
     kvr_shard_t **k, uint32_t *worker);
+static void kvr_registry_drain(const kvr_router_t *r, kvr_shard_t *k,
+    uint32_t worker, bool on, bool before);
 static void kvr_registry_take_out(kvr_shard_t *k, uint32_t worker,
     uint32_t foreign);
 
@@ -76,6 +78,7 @@ kvr_router_register(kvr_router_t *r, const kvr_registration_t *reg,
     if (rc == KVR_OK) {
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, expires_ms);
         kvr_fleet_set_reason(&k->fleet, worker, reg->reason);
+        kvr_registry_drain(r, k, worker, reg->draining, reg->drained);
 
         if (reg->hybrid) {
             kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_HYBRID, 0);
@@ -108,6 +111,7 @@ kvr_router_deregister(kvr_router_t *r, const char *id, size_t len)
     } else {
         kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
         kvr_fleet_set_reason(&k->fleet, worker, "");
+        kvr_registry_drain(r, k, worker, false, true);
         rc = KVR_DECLINED;
     }
 
@@ -234,6 +238,27 @@ kvr_registry_enter(kvr_router_t *r, const char *id, size_t len,
 }
 
 
+/*
+ * A drain that the zone did not know when Redis was asked began later, by a
+ * message: the answer is older than that.
+ */
+
+static void
+kvr_registry_drain(const kvr_router_t *r, kvr_shard_t *k, uint32_t worker,
+    bool on, bool before)
+{
+    if (on) {
+        kvr_fleet_set_flags(&k->fleet, worker, KVR_WORKER_LEAVING, 0);
+
+    } else if (before
+               && k->fleet.workers[worker].flags & KVR_WORKER_LEAVING)
+    {
+        kvr_fleet_set_flags(&k->fleet, worker, 0, KVR_WORKER_LEAVING);
+        kvr_members_begin(r, k, worker);
+    }
+}
+
+
 static void
 kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
 {
@@ -243,7 +268,7 @@ kvr_registry_take_out(kvr_shard_t *k, uint32_t worker, uint32_t foreign)
     kvr_set64(&k->mem, &k->fleet.workers[worker].expires_ms, 0);
     kvr_fleet_set_flags(&k->fleet, worker,
                         KVR_WORKER_DELETED | KVR_WORKER_REDIS | foreign,
-                        KVR_WORKER_DRAINING | KVR_WORKER_SEEN
+                        KVR_WORKER_DRAINS | KVR_WORKER_SEEN
                         | KVR_WORKER_NAMED | KVR_WORKER_TRUNCATED
                         | KVR_WORKER_EVENTS);
 }

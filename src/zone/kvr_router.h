@@ -455,7 +455,8 @@ void kvr_router_no_room(const kvr_router_t *k, const char *id, size_t len,
  *
  * deregister: the worker is not in Redis any more.  It is removed with all
  * that it holds, and comes back when it registers or sends events.
- * KVR_DECLINED: the worker is not known, or was not made by Redis alone.
+ * KVR_DECLINED: the worker is not known, or was not made by Redis alone; then
+ * only its registration is gone, and with it the drain by that.
  *
  * expire: the worker did not leave, but has no registration: it is silent from
  * now on, however it was made.  KVR_DECLINED: not known, or deleted.
@@ -488,7 +489,8 @@ kvr_rc_t kvr_router_take_named(kvr_router_t *k, const char *id, size_t len,
 
 /*
  * on: the worker gets no new requests; its running requests may end.  Off: the
- * worker starts as a new one.  KVR_DECLINED: there is no such worker.
+ * worker starts as a new one, unless a registration that has not expired says
+ * that it drains.  KVR_DECLINED: there is no such worker.
  */
 kvr_rc_t kvr_router_drain(kvr_router_t *k, const char *id, size_t len,
     bool on);

@@ -404,7 +404,8 @@ def request(words_):
                    and method.lower() in api[one] for one in api),
                f"openapi.json has no {method} {path}")
     else:
-        demand(path in ("/status", "/metrics", "/health", "/ready")
+        demand(path in ("/status", "/metrics", "/health", "/ready",
+                        "/drain")
                or path.startswith("/v1/"), f"nothing answers {path}")
 
 

@@ -614,7 +614,8 @@ class Tests:
         assert member == {
             "address": "127.0.0.1:80", "model": "m", "block_size": "16",
             "eagle": "0", "ranks": "1", "role": "prefill", "weight": "2.5",
-            "lora": "a,b", "hybrid": "1", "engine": "sglang", "spec_drop": "1",
+            "lora": "a,b", "hybrid": "1", "draining": "0",
+            "engine": "sglang", "spec_drop": "1",
             "attention_chunk": "8192", "max_prefill_tokens": "auto",
             "channel": "kv-events:",
             "seq": "1", "complete": "1", "reason": ""}

@@ -117,6 +117,8 @@ test_stream(void)
     const char          *reason;
     kvr_cursor_t         at;
     kvr_worker_conf_t    conf;
+    kvr_registered_t     what;
+    kvr_registration_t   reg;
     const kvr_worker_t  *w;
 
     ok(message("e", 1000, 1, 0, 1, 4) == KVR_INGEST_APPLY,
@@ -170,6 +172,26 @@ test_stream(void)
        && w->stream.confidence == KVR_EXACT
        && kvr_fleet_confidence(w, now(), 5000, true, NULL) == KVR_BOUND,
        "but one that says that the model is hybrid makes EXACT BOUND");
+
+    kvr_registration_init(&reg, "e", 1);
+    len = pack(bytes, sizeof(bytes), "['kvr1', 'e', 1000, 4, true, null, null, "
+               "null, false, true]");
+    ok(take("e", bytes, len, false) == KVR_INGEST_DROP
+       && !(w->flags & KVR_WORKER_LEAVING),
+       "that it drains is nothing that a log can say");
+    ok(take("e", bytes, len, true) == KVR_INGEST_DROP
+       && !(w->flags & KVR_WORKER_LEAVING),
+       "nor who is not registered");
+    ok(kvr_router_register(&router, &reg, UINT64_MAX, &what) == KVR_OK,
+       "it registers");
+    ok(take("e", bytes, len, true) == KVR_INGEST_DROP
+       && w->flags & KVR_WORKER_LEAVING
+       && take("e", bytes, pack(bytes, sizeof(bytes), "['kvr1', 'e', 1000, 4, "
+                                "true, null, null, null, false, false]"), true)
+          == KVR_INGEST_DROP
+       && w->flags & KVR_WORKER_LEAVING,
+       "a heartbeat can, and no other one takes it back");
+
     len = envelope(bytes, sizeof(bytes), "e", 1000, 5, true, 0, 0, 0);
     ok(take("e", bytes, len, true) == KVR_INGEST_GAP,
        "one with a higher seq is a gap");

@@ -210,6 +210,15 @@ test_envelope(void)
 
     ok(got.opened == KVR_OK && got.msg.hybrid,
        "an envelope says that the model is hybrid");
+    ok(!got.msg.draining, "and that the engine doesn't drain");
+
+    e.draining = true;
+    e.hybrid = false;
+    len = kvr_envelope_print(out, sizeof(out), &e);
+    decode_bytes(out, len);
+
+    ok(got.opened == KVR_OK && got.msg.draining && !got.msg.hybrid,
+       "or that it does");
 
     ok(kvr_envelope_print(out, len - 1, &e) == 0,
        "one that has no room isn't written");

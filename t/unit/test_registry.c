@@ -15,6 +15,8 @@ static kvr_registration_t  reg;
 static const char  *loaded = "";        /* "lora" of who registers */
 static const char  *says = "";           /* "reason" */
 static const char  *hybrid = "0";
+static const char  *draining = "0";
+static bool         drained = true;     /* Redis was asked after the word */
 
 
 /* ---- fields ------------------------------------------------------------- */
@@ -134,6 +136,11 @@ test_fields(void)
        && field("engine", "") == NULL
        && reg.conf.engine == KVR_ENGINE_UNKNOWN,
        "an engine of a kind that is not known here is unknown");
+
+    ok(field("draining", "1") == NULL && reg.draining
+       && field("draining", "0") == NULL && !reg.draining
+       && field("draining", "yes") != NULL && field("draining", "") != NULL,
+       "a worker drains, or does not, in these words alone");
 
     ok(field("hybrid", "1") == NULL && reg.hybrid
        && field("hybrid", "yes") == NULL && !reg.hybrid
@@ -408,6 +415,8 @@ registered(const char *worker, const char *address, uint64_t expires)
     (void) field("lora", loaded);
     (void) field("reason", says);
     (void) field("hybrid", hybrid);
+    (void) field("draining", draining);
+    reg.drained = drained;
 
     rc = kvr_router_register(&router, &reg, expires, &what);
 
@@ -455,6 +464,62 @@ event_of(const char *worker)
              worker);
 
     message_of(worker, text);
+}
+
+
+/* Worker "a" is at port 3, and of Redis. */
+
+static void
+test_drains(void)
+{
+    uint32_t      i;
+    const char   *shared[] = { "a", "s" };
+    kvr_worker_conf_t  conf;
+
+    kvr_worker_conf_init(&conf, "s", 1);
+    strcpy(conf.address, "127.0.0.1:9");
+    (void) kvr_router_put_worker(&router, &conf, KVR_WORKER_STATIC);
+
+    for (i = 0; i < 2; i++) {
+        draining = "1";
+        (void) registered(shared[i], "127.0.0.1:3", UINT64_MAX);
+        ok(flags_of(shared[i]) & KVR_WORKER_LEAVING,
+           "a registration says that \"%s\" drains", shared[i]);
+
+        draining = "0";
+        drained = false;
+        (void) registered(shared[i], "127.0.0.1:3", UINT64_MAX);
+        ok(flags_of(shared[i]) & KVR_WORKER_LEAVING,
+           "an answer that is older than a message ends nothing");
+        drained = true;
+
+        (void) kvr_router_drain(&router, shared[i], 1, true);
+        (void) registered(shared[i], "127.0.0.1:3", UINT64_MAX);
+        is_u64(flags_of(shared[i]) & KVR_WORKER_DRAINS, KVR_WORKER_DRAINING,
+               "a later one ends its own drain alone");
+
+        draining = "1";
+        (void) registered(shared[i], "127.0.0.1:3", UINT64_MAX);
+        (void) kvr_router_drain(&router, shared[i], 1, false);
+        is_u64(flags_of(shared[i]) & KVR_WORKER_DRAINS, KVR_WORKER_LEAVING,
+               "and so does the API");
+    }
+
+    (void) registered("s", "127.0.0.1:3", 1);
+    (void) kvr_router_drain(&router, "s", 1, false);
+    ok(!(flags_of("s") & KVR_WORKER_DRAINS),
+       "the API ends what a registration said that has expired");
+
+    (void) registered("s", "127.0.0.1:3", UINT64_MAX);
+    draining = "0";
+    is_u64(deregistered("s"), (uint64_t) KVR_DECLINED,
+           "a worker of the configuration stays");
+    ok(!(flags_of("s") & KVR_WORKER_DRAINS), "and drains no more");
+
+    (void) deregistered("a");
+    ok(!(flags_of("a") & KVR_WORKER_DRAINS), "who is gone drains no more");
+    (void) registered("a", "127.0.0.1:3", 9000);
+    event_of("a");
 }
 
 
@@ -520,6 +585,8 @@ test_registry(void)
 
     event_of("a");
     is_u64(matched("a", row(1, 1), 1).device, 1, "its events are its own");
+
+    test_drains();
 
     is_u64(deregistered("a"), KVR_OK, "a worker is taken out");
     is_u64(matched("a", row(1, 1), 1).device, 0, "with its blocks");

@@ -14,9 +14,12 @@
 #define SIZE    (16u << 20)
 #define SURE    (KVR_ROLL_TTL + 1)
 
-#define NOTHING "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
-#define AT_1    "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
-#define AT_2    "['127.0.0.1:2' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define NOTHING "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define LACKS   "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some' ~]"
+#define DRAINS(n)                                                             \
+    "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ '" n "' ~ ~]"
+#define AT_1    "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
+#define AT_2    "['127.0.0.1:2' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]"
 
 
 static kvr_roll_t     roll;
@@ -231,9 +234,9 @@ static const case_t  cases[] = {
     { PAGE, NOTHING, ":1000", false, true,
       "notice: worker \"a\" registered, at \"\"" },
     { PAGE, "[~ ~]", ":1000", true, false, HTYPE },
-    { PAGE, "['nowhere' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
+    { PAGE, "['nowhere' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~]", ":1000", false, false,
       "error: registration of worker \"a\" refused: " },
-    { PAGE, "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ '3' ~ ~ ~ ~]", ":1000", false, false,
+    { PAGE, "[~ ~ ~ ~ ~ ~ ~ ~ ~ ~ '3' ~ ~ ~ ~ ~]", ":1000", false, false,
       "error: registration of worker \"a\" ignored: " },
     { PAGE, "'a'", ":1000", true, false, HTYPE },
     { PAGE, "+OK", ":1000", true, false, HTYPE },
@@ -525,13 +528,21 @@ test_warnings(void)
        "and again after it was good");
 
     bad_address = false;
-    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some' ~]",
-                  ":1000");
+    (void) polled(PAGE, LACKS, ":1000");
     ok(told_of("warn: the publisher of worker \"a\" is not complete: \"lost "
                "some\""), "what a publisher says is logged");
-    (void) polled(PAGE, "['127.0.0.1:1' ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ ~ 'lost some' ~]",
-                  ":1000");
+    (void) polled(PAGE, LACKS, ":1000");
     ok(told_of(NULL), "once");
+
+    (void) polled(PAGE, DRAINS("1"), ":1000");
+    ok(told_of("notice: worker \"a\" drains, its registration says")
+       && worker("a")->flags & KVR_WORKER_LEAVING, "so is that it drains");
+    (void) polled(PAGE, DRAINS("1"), ":1000");
+    ok(told_of(NULL), "once");
+    (void) polled(PAGE, DRAINS("0"), ":1000");
+    ok(told_of("notice: worker \"a\" drains no more, its registration says")
+       && !(worker("a")->flags & KVR_WORKER_LEAVING),
+       "until it drains no more");
 
     (void) polled("!ERR no");
     ok(told_of("error: members can't be read"), "a poll that fails is told");
