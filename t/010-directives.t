@@ -192,7 +192,7 @@ kv_router_zone "main": 32k is too small for max_workers=1, shards=1 and worker_p
 --- http_config
     kv_router_zone  zone=main:8m max_workers=16384;
 --- error_log
-kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:119m, or max_workers=512 in
+kv_router_zone "main": 8m is too small for max_workers=16384, shards=1 and worker_processes=1: write zone=main:120m, or max_workers=512 in
 
 
 
