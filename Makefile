@@ -94,9 +94,9 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-readme clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-deploy check-readme clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
-.PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
+.PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -110,7 +110,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-arm64 deps-build deps-check deps-deb deps-demo deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
+deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -694,12 +694,19 @@ deb: deps-deb
 
 
 ## make check-deb   the packages in bare Debians: built, installed, used,
-##                  upgraded, removed, purged; the images and manifests of
-##                  deploy/; as root (ten minutes)
+##                  upgraded, removed, purged; the images of deploy/; as
+##                  root (ten minutes)
 
 check-deb: deps-packages
 	$(PYTHON) -B t/packages/check.py --build $(out)
 	$(PYTHON) -B t/packages/deploy.py --build $(out)
+
+
+## make check-deploy  deploy/chart, rendered by helm, against schemas and nginx;
+##                  helm is built by a Go that is there (minutes)
+
+check-deploy: deps-deploy all
+	KVR_BUILD=$(out) $(PYTHON) -B t/packages/chart.py --build $(out)
 
 
 ## make check-arm64  the packages for arm64, cross-built; all unit programs and

@@ -1,13 +1,10 @@
 #!/usr/bin/python3
-"""deploy/: the images' RUN lines work in bare Debians, nginx accepts the
-configuration for Kubernetes, and the manifests are valid.  TAP.
+"""deploy/: the images' RUN lines work in bare Debians.  TAP.
 
     t/packages/deploy.py --build DIR
 """
 
 import argparse
-import json
-import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +21,6 @@ import tap                                                      # noqa: E402
 from root import Root, can_be_made                              # noqa: E402
 
 DEPLOY = ROOT / "deploy"
-KUBERNETES = "1.31"             # the version whose schemas are taken
-VALIDATE = "kubernetes-validate==1.37.0"
 
 build = None                    # where to build, set by main()
 directory = None                # of this run
@@ -83,92 +78,24 @@ def image(name):
 
 # -------------------------------------------------------------------- tests
 
-def manifests_are_valid():
-    """the manifests fit Kubernetes' own schemas"""
-    tools = build / "kubernetes"
-    if not (tools / "bin/kubernetes-validate").exists():
-        subprocess.run([sys.executable, "-m", "venv", tools], check=True)
-        subprocess.run([tools / "bin/pip", "-q", "install", VALIDATE],
-                       check=True)
-    # what KEDA defines is not among them
-    files = sorted(file for file in (DEPLOY / "kubernetes").glob("*.yaml")
-                   if file.name != "keda.yaml")
-    assert len(files) == 3, files
-    done = subprocess.run([tools / "bin/kubernetes-validate", "--strict",
-                           "-k", KUBERNETES, *files], text=True, check=False,
-                          capture_output=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    wrong = directory / "wrong.yaml"
-    wrong.write_text(files[0].read_text().replace("replicas: 1",
-                                                  "replicas: one"))
-    assert subprocess.run([tools / "bin/kubernetes-validate", "--strict",
-                           "-k", KUBERNETES, wrong], check=False,
-                          capture_output=True).returncode != 0
-
-
-def pod_of(name):
-    """The pod of that manifest's Deployment."""
-    (one,) = [one for one in yaml.safe_load_all(
-        (DEPLOY / f"kubernetes/{name}.yaml").read_text())
-        if one["kind"] == "Deployment"]
-    return one["spec"]["template"]["spec"]
-
-
-def engine_and_relay_meet():
-    """vLLM listens where the relay connects, and the relay may do so"""
-    vllm, relay = pod_of("vllm")["containers"]
-    (events,) = [json.loads(word.split("=", 1)[1]) for word in vllm["args"]
-                 if word.startswith("--kv-events-config=")]
-    settings = {one["name"]: one.get("value") for one in relay["env"]}
-    for name, option in (("endpoint", "EVENTS"), ("replay_endpoint", "REPLAY")):
-        place = events[name]
-        # vLLM connects to an endpoint of tcp:// without a "*"
-        assert place.startswith("ipc://"), place
-        assert settings[f"KV_RELAY_{option}"] == place, settings
-        for one in vllm, relay:
-            assert [mount["mountPath"] for mount in one["volumeMounts"]] == [
-                str(Path(place.removeprefix("ipc://")).parent)], one
-    # vLLM's image runs as root, and only the same user can connect
-    assert relay["securityContext"]["runAsUser"] == 0
-
-
-def streams_have_time():
-    """a pod is not killed before its nginx ends the last streams"""
-    (conf,) = [one["data"]["nginx.conf"] for one in yaml.safe_load_all(
-        (DEPLOY / "kubernetes/router.yaml").read_text())
-        if one["kind"] == "ConfigMap"]
-    seconds = int(re.search(r"worker_shutdown_timeout (\d+)s;", conf)[1])
-    pod = pod_of("router")
-    (hook,) = [one["lifecycle"]["preStop"]["exec"]["command"]
-               for one in pod["containers"]]
-    before = int(re.search(r"sleep (\d+); nginx -s quit", hook[-1])[1])
-    assert pod["terminationGracePeriodSeconds"] > seconds + before
-
-
 def the_router_is_made():
-    """the router's image is made, and nginx takes the manifest's configuration"""
+    """the router's image is made, and its nginx takes its configuration"""
     can_be_made()
-    root = image("router")
-    maps = [one for one in yaml.safe_load_all(
-        (DEPLOY / "kubernetes/router.yaml").read_text())
-        if one["kind"] == "ConfigMap"]
-    text = maps[0]["data"]["nginx.conf"].replace("kv-redis", "127.0.0.1")
-    (root.path / "etc/nginx/kubernetes.conf").write_text(text)
-    said = root.run("nginx", "-t", "-c", "/etc/nginx/kubernetes.conf")[1]
-    assert "test is successful" in said, said
-    assert not re.search(r"\[(emerg|alert|crit|error|warn)\]", said), said
+    image("router")
 
 
 def the_relay_is_made():
-    """the relay's image is made, and the relay takes the manifest's settings"""
+    """the relay's image is made, and the relay takes those of relay.yaml"""
     can_be_made()
     root = image("relay")
-    relay = pod_of("vllm")["containers"][1]
+    (relay,) = [one for one in yaml.safe_load(
+        (DEPLOY / "chart/examples/relay.yaml").read_text())
+        ["spec"]["template"]["spec"]["containers"] if one["name"] == "kv-relay"]
     settings = [f"{one['name']}={one['value']}" for one in relay["env"]
                 if "value" in one]
     settings = [one.replace("$(POD_IP)", "10.0.0.1").replace(
-        "0.0.0.0:9560", "127.0.0.1:0").replace("kv-redis:6379",
-                                               "127.0.0.1:1")
+        "0.0.0.0:9560", "127.0.0.1:0").replace(
+            "kv-router-redis.default.svc.cluster.local:6379", "127.0.0.1:1")
                 for one in settings]
     said = root.run("env", "KV_RELAY_WORKER=w1", *settings, "timeout", "1",
                     "kv-relay", check=False)
@@ -184,9 +111,7 @@ def main():
     directory = Path(tempfile.mkdtemp(prefix="deploy-", dir=build))
     directory.chmod(0o755)
     try:
-        return tap.run([manifests_are_valid, engine_and_relay_meet,
-                        streams_have_time, the_router_is_made,
-                        the_relay_is_made])
+        return tap.run([the_router_is_made, the_relay_is_made])
     finally:
         for root in images:
             root.remove()

@@ -20,6 +20,7 @@ import urllib.request
 from pathlib import Path
 
 import jsonschema
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "demo"))
@@ -444,7 +445,7 @@ def nginx_alone_disturbs_no_other():
 
 def samples_tell_what_is_wrong():
     """the samples log warnings, and which engine answered a request when"""
-    router = (ROOT / "deploy/kubernetes/router.yaml").read_text()
+    router = (ROOT / "deploy/chart/nginx.conf").read_text()
     for text in (SAMPLE, ALONE, router, *blocks("nginx", section("Synopsis")),
                  *blocks("nginx", section("Quick start"))):
         assert re.search(r"^ *error_log +\S+ warn;", text, re.M), text
@@ -726,6 +727,22 @@ def directives_are_whole():
     assert not wrong, wrong
 
 
+def values_of_the_chart_are_told():
+    """docs/kubernetes.md has each value of the chart, with its default"""
+    rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| .+ \|$",
+                      section("Values"), re.M)
+    told = {name: yaml.safe_load(default) for name, default in rows}
+
+    def leaves(values, start=""):
+        for name, value in values.items():
+            if start + name in told or not isinstance(value, dict):
+                yield start + name, value
+            else:
+                yield from leaves(value, f"{start}{name}.")
+    assert told == dict(leaves(yaml.safe_load(
+        (ROOT / "deploy/chart/values.yaml").read_text()))), told
+
+
 def main():
     global at
     directory = Path(tempfile.mkdtemp(prefix="kv-router-test-"))
@@ -737,6 +754,7 @@ def main():
         return tap.run([
             names_are_documented,
             directives_are_whole,
+            values_of_the_chart_are_told,
             links_lead_somewhere,
             messages_are_sorted,
             sentences_are_short,

@@ -54,6 +54,8 @@ PROGRAMS = {"kv-relay": BUILD / "kv-relay",
 FOREIGN = {
     "apt": "installs packages: t/packages/check.py runs it",
     "podman": "builds images: t/packages/deploy.py runs their steps",
+    "helm": "renders the chart: t/packages/chart.py runs it",
+    "kubectl": "needs a cluster: t/packages/chart.py merges the patch",
     "docker": "needs an engine in a container",
     "vllm": "an engine: make engines runs it",
     "trtllm-serve": "an engine, which needs a GPU",
@@ -431,7 +433,7 @@ def command(words_):
     if not words_:
         return
     name, *rest = words_
-    if name in ("docker", "podman"):
+    if name in ("docker", "podman", "helm", "kubectl"):
         for word in rest:
             demand("deploy/" not in word or (ROOT / word).exists(),
                    f"there is no {word}")
@@ -605,7 +607,8 @@ def broken_blocks_are_found():
         ("sh", "curl http://127.0.0.1:8080/kv/query -d '{'\n", "JSONDecode"),
         ("sh", "redis-cli SADD kv-workers\n", "wrong number of arguments"),
         ("sh", "KV_RELAY_REDDIS=x\n", "no option --reddis"),
-        ("sh", "kubectl get pods\n", '"kubectl" is not known'),
+        ("sh", "minikube start\n", '"minikube" is not known'),
+        ("sh", "helm lint deploy/none\n", "no deploy/none"),
         ("sh", "bench/run.py --bild build\n", "no option --bild"),
         ("sh", "nginx -c none.conf\n", "none.conf"),
         ("console", "$ kv-router-check p2c\nall is well\n", "something else"),

@@ -30,7 +30,8 @@ FEW = 2
 # words that a program puts in
 PLACEHOLDERS = {"@BLOCK_SIZE@": "16", "@BLOCK@": "16", "@SLOTS@": "1024",
                 "@ZONE@": "main", "{i}": "0", "{SHARDS}": "4", "{ALL}": "16",
-                "{zone}": "64m", "{block_size}": "16"}
+                "{zone}": "64m",
+                "{{ .Values.zone }}": "256m block_size=16", "{block_size}": "16"}
 
 # what is wrong on purpose, but for its size
 WRONG = re.compile(r"invalid (value|parameter)|must be|duplicate|is not ")
