@@ -709,8 +709,8 @@ check-deploy: deps-deploy all
 	KVR_BUILD=$(out) $(PYTHON) -B t/packages/chart.py --build $(out)
 
 
-## make check-arm64  the packages for arm64, cross-built; all unit programs and
-##                  nginx, run by qemu; as root (an hour)
+## make check-arm64  the packages for arm64, cross-built; unit programs and
+##                  nginx, run by qemu; as root (hours)
 
 check-arm64: deps-arm64
 	$(PYTHON) -B t/packages/arm64.py --build $(out)
