@@ -388,7 +388,15 @@ ngx_http_kv_router_named_keep(ngx_http_kv_router_named_name_t *name,
     }
 
     name->addrs = addrs;
-    name->n = n;
+    name->n = 0;
+
+    /* an answer may have an address twice */
+
+    for (i = 0; i < n; i++) {
+        if (i == 0 || strcmp(addrs[i].text, addrs[i - 1].text) != 0) {
+            addrs[name->n++] = addrs[i];
+        }
+    }
 
     return NGX_OK;
 }

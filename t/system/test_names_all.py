@@ -373,6 +373,22 @@ def a_worker_of_the_api_has_its_address():
     at.wait(B)
 
 
+def an_answer_has_an_address_twice():
+    """an address that an answer has twice is one, of the API's worker too"""
+    at.dns.beyond.addresses["twice.beyond"] = [C, D, C, D, D]
+    at.stage.change(at.name("twice", suffix="beyond"))
+    at.wait(C, D)
+    at.put("w1", at.id(C))
+    at.wait(D, but=["w1"])
+    at.wait_asked()
+    at.wait(D, but=["w1"])
+    assert at.said("notice", f'"twice.beyond:{at.port}" has 2 addresses, 1 of '
+                   "registered workers") == 1, at.stage.log()
+    at.delete("w1")
+    at.stage.change(at.name("pool"))
+    at.pool(B, C)
+
+
 def a_deleted_worker_stays_out():
     """DELETE of a name's worker holds until the name leaves the address"""
     at.pool(B, C)
@@ -502,6 +518,7 @@ def main():
             two_names_may_have_an_address,
             ipv6_addresses_are_workers,
             a_worker_of_the_api_has_its_address,
+            an_answer_has_an_address_twice,
             a_deleted_worker_stays_out,
             a_worker_of_redis_has_its_address,
             processes_are_killed,
