@@ -251,7 +251,7 @@ exited on signal
 w1/0=1 w10/0=1 w2/0=1 w3/0=1 w4/0=1 w5/0=1 w6/0=1 w7/0=1 w8/0=1 w9/0=1
 7
 --- error_log
-12m is too small for max_workers=384, shards=64 and worker_processes=2: write zone=small:85m in
+12m is too small for max_workers=384, shards=64 and worker_processes=2: write zone=small:87m in
 --- no_error_log
 [alert]
 exited on signal
