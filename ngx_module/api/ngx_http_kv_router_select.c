@@ -11,10 +11,12 @@
 #include "ngx_http_kv_router_api.h"
 #include "../request/ngx_http_kv_router_route.h"
 
+#include <wire/kvr_decoder.h>
 #include <zone/kvr_selections.h>
 
 
-#define NGX_HTTP_KV_ROUTER_SELECTION_ID  36    /* characters */
+#define NGX_HTTP_KV_ROUTER_SELECTION_ID    36  /* characters */
+#define NGX_HTTP_KV_ROUTER_SELECTION_TEXT  40  /* at most, of any number */
 
 
 typedef struct {
@@ -50,6 +52,18 @@ ngx_http_kv_router_ffi_selects(ngx_http_request_t *r, void *zone)
     ctx->selects = 1;
 
     return NGX_OK;
+}
+
+
+/* Writes an id as text; returns its length. */
+
+static size_t
+ngx_http_kv_router_selection_text(const kvr_selection_id_t *id,
+    u_char text[NGX_HTTP_KV_ROUTER_SELECTION_TEXT])
+{
+    return ngx_sprintf(text, "%04xD%016xL%016xL", id->place, id->bits[0],
+                       id->bits[1])
+           - text;
 }
 
 
@@ -159,16 +173,15 @@ static void
 ngx_http_kv_router_selected_json(ngx_http_kv_router_ctx_t *ctx, yajl_gen g,
     const kvr_selection_id_t *id, uint64_t tokens)
 {
-    u_char                                *last;
-    u_char                                 text[48];
+    size_t                                 len;
+    u_char                     text[NGX_HTTP_KV_ROUTER_SELECTION_TEXT];
     const ngx_http_kv_router_candidate_t  *c;
 
     c = ctx->choice.chosen;
-    last = ngx_sprintf(text, "%04xD%016xL%016xL", id->place, id->bits[0],
-                       id->bits[1]);
+    len = ngx_http_kv_router_selection_text(id, text);
 
     yajl_gen_map_open(g);
-    ngx_http_kv_router_gen_text(g, "id", text, last - text);
+    ngx_http_kv_router_gen_text(g, "id", text, len);
     ngx_http_kv_router_gen_text(g, "worker_id", (u_char *) c->worker,
                                 c->worker_len);
     ngx_http_kv_router_gen_text(g, "address", (u_char *) c->address,
@@ -269,27 +282,27 @@ ngx_http_kv_router_call_select(ngx_http_kv_router_call_t *c)
 
 /* ---- POST /reservations/ID ---------------------------------------------- */
 
-/* The hexadecimal digits of a part of an id. */
+/* A text that is no id has a value, too, which is written in another way. */
 
 static ngx_uint_t
-ngx_http_kv_router_selection_hex(const u_char *p, size_t n, uint64_t *out)
+ngx_http_kv_router_selection_read(const ngx_str_t *given,
+    kvr_selection_id_t *id)
 {
-    *out = 0;
+    u_char       text[NGX_HTTP_KV_ROUTER_SELECTION_TEXT];
+    const char  *p;
 
-    for ( /* void */ ; n; n--, p++) {
-
-        if (*p >= '0' && *p <= '9') {
-            *out = *out << 4 | (*p - '0');
-
-        } else if (*p >= 'a' && *p <= 'f') {
-            *out = *out << 4 | (*p - 'a' + 10);
-
-        } else {
-            return 0;
-        }
+    if (given->len != NGX_HTTP_KV_ROUTER_SELECTION_ID) {
+        return 0;
     }
 
-    return 1;
+    p = (const char *) given->data;
+
+    id->place = (uint32_t) kvr_hex_value(p, 4);
+    id->bits[0] = kvr_hex_value(p + 4, 16);
+    id->bits[1] = kvr_hex_value(p + 20, 16);
+
+    return ngx_http_kv_router_selection_text(id, text) == given->len
+           && ngx_memcmp(text, given->data, given->len) == 0;
 }
 
 
@@ -342,7 +355,6 @@ ngx_int_t
 ngx_http_kv_router_call_reservation(ngx_http_kv_router_call_t *c)
 {
     kvr_rc_t             rc;
-    uint64_t             place;
     kvr_json_t           j;
     ngx_uint_t           event;
     kvr_answer_t         answer;
@@ -365,12 +377,7 @@ ngx_http_kv_router_call_reservation(ngx_http_kv_router_call_t *c)
 
     rc = KVR_DECLINED;
 
-    if (c->id.len == NGX_HTTP_KV_ROUTER_SELECTION_ID
-        && ngx_http_kv_router_selection_hex(c->id.data, 4, &place)
-        && ngx_http_kv_router_selection_hex(c->id.data + 4, 16, &id.bits[0])
-        && ngx_http_kv_router_selection_hex(c->id.data + 20, 16, &id.bits[1]))
-    {
-        id.place = (uint32_t) place;
+    if (ngx_http_kv_router_selection_read(&c->id, &id)) {
         rc = ngx_http_kv_router_selection_event(c->zone, &id, event, &was);
     }
 

@@ -49,7 +49,8 @@ NGINX = r"""#!/bin/bash
 exec chroot {root} /{qemu} /usr/sbin/nginx "${{@#{root}}}"
 """
 
-directory = None                # of this run, set by main()
+build = None                    # where to build, set by main()
+directory = None                # of this run
 machine = None                  # the bare Debian, which builds
 other = None                    # the Debian for arm64
 
@@ -107,7 +108,7 @@ class Emulated:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def packages_are_built(build):
+def packages_are_built():
     """the packages are cross-built"""
     global machine
     can_be_made()
@@ -183,7 +184,7 @@ def nginx_routes():
 
 
 def main():
-    global directory
+    global build, directory
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default=ROOT / "build", type=Path)
     build = parser.parse_args().build.resolve() / "deb"
@@ -191,12 +192,8 @@ def main():
     directory = Path(tempfile.mkdtemp(prefix="arm64-", dir=build))
     directory.chmod(0o755)
     check.directory = directory
-
-    def packages():
-        packages_are_built(build)
-    packages.__doc__ = packages_are_built.__doc__
     try:
-        return tap.run([packages, nginx_routes, units_pass])
+        return tap.run([packages_are_built, nginx_routes, units_pass])
     finally:
         for root in (machine, other):
             if root:

@@ -233,7 +233,7 @@ def against(found):
         f"load_module {module};\n" for module in place.modules()))
     (nginx,) = pod_of(one_of(found, "Deployment"))["containers"]
     if "command" in nginx:
-        # its start writes a file; that nginx starts is tried below
+        # the container's start writes a file before it starts nginx
         script, end = re.subn("exec nginx.*", "", nginx["command"][-1])
         assert end == 1, script
         subprocess.run([*nginx["command"][:-1],

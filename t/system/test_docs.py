@@ -556,7 +556,7 @@ def the_api_is_that_of_openapi():
         conforms(api, name, call, at.send(
             method, "/kv" + path, None,
             None if example is None else json.dumps(example)))
-        # what is no JSON goes by load there
+        # a body that is not JSON is routed by load there
         if bodies and name not in ("route", "select"):
             answer = at.send(method, "/kv" + path, None, "{")
             assert 400 <= answer[0] < 500, (name, answer)
