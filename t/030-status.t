@@ -102,7 +102,7 @@ memory: zone_bytes used_bytes arena_bytes arena_used
 index: workers holders blocks pairs handles handles_max runs runs_max holes views_dying forgotten stores_full lookups_torn lookups_cut rollbacks lock_breaks load_reclaimed load_uncounted load_below_zero selections
 frequency: window_ms blocks_max replaced cut
 lease: pid token
-requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks unshared unordered reservations reservations_expired reservations_full by_reason by_rung
+requests: routed retries policy_errors policy_slow prompts_scanned lookups lookups_matched prompt_blocks overlap_blocks best_overlap_blocks random_overlap_blocks least_loaded_overlap_blocks unshared unordered reservations reservations_expired reservations_full by_reason by_rung
 by_reason: policy no_tokens no_prompt bad_body too_long short unknown_form no_load tokenizer no_rung unproven unknown_model policy_error no_worker no_eligible overload retry
 shard: lease workers blocks used_bytes
 worker: worker_id address model lora ranks role weight engine spec_drop attention_chunk max_prefill_tokens salted hybrid events capacity max_active resolved origin draining draining_by truncated scores confidence reason publisher_reason source epoch seq at age ttl engine_block_size probe health counters filtered refused forgotten usage echo load speed reported held estimates responses first_byte

@@ -140,7 +140,7 @@ worker_connections(512);
 no_long_string();
 no_shuffle();
 
-plan tests => repeat_each() * 33;
+plan tests => repeat_each() * 37;
 
 run_tests();
 
@@ -380,6 +380,53 @@ load: none
 w2 0, in flight
 w2 0, in flight
 w2 0, in flight
+load: none
+--- no_error_log
+[error]
+[alert]
+
+
+
+=== TEST 10: what a random worker, and the least loaded one, would have had
+--- script
+            client.cache("w1", client.tokens(1, 24))
+
+            local function had(what)
+                local r = client.stats().requests
+
+                ngx.say(what, ": ", r.overlap_blocks, " of ", r.prompt_blocks,
+                        ", random ", r.random_overlap_blocks,
+                        ", least loaded ", r.least_loaded_overlap_blocks)
+            end
+
+            -- both idle: half of 6 blocks
+            route("both are idle", 1, 32)
+            had("both are idle")
+
+            -- w1 is busy, w2 is not
+            local a = begin("slow", 101, 104, "w1")
+            had("of which nobody has anything")
+            route("w1 is busy", 1, 32)
+            had("w1 is busy")
+
+            -- on average the mean is right: of 1 block, half of the requests
+            for _ = 1, 200 do
+                ask("POST", "/v1/completions", '{"prompt":'
+                    .. client.tokens(1, 4) .. "}")
+            end
+
+            local random = client.stats().requests.random_overlap_blocks - 6
+            ngx.say("halves: ", random > 50 and random < 150 or random)
+
+            a:close()
+            client.idle()
+--- response_body
+both are idle: w1 6 of 6, w1+8 w2+8 
+both are idle: 6 of 8, random 3, least loaded 3
+of which nobody has anything: 6 of 9, random 3, least loaded 3
+w1 is busy: w1 6 of 6, w1+8 w2+8 
+w1 is busy: 12 of 17, random 6, least loaded 3
+halves: true
 load: none
 --- no_error_log
 [error]

@@ -37,6 +37,12 @@
     X(BEST_BLOCKS, "requests", "best_overlap_blocks",                         \
       "best_overlap_blocks_total", NULL,                                      \
       "Blocks of the prompts that the best worker had.")                      \
+    X(RANDOM_BLOCKS, "requests", "random_overlap_blocks",                     \
+      "random_overlap_blocks_total", NULL,                                    \
+      "Blocks of the prompts that a random worker would have had.")           \
+    X(LEAST_LOADED_BLOCKS, "requests", "least_loaded_overlap_blocks",         \
+      "least_loaded_overlap_blocks_total", NULL,                              \
+      "Blocks of the prompts that the least loaded worker had.")              \
     X(UNSHARED, "requests", "unshared", NULL, NULL, NULL)                     \
     X(UNORDERED, "requests", "unordered", NULL, NULL, NULL)                   \
     X(SELECTED, "requests", "reservations", "reservations_total",             \

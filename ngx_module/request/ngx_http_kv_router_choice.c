@@ -15,6 +15,8 @@ static ngx_int_t ngx_http_kv_router_choice_keep(ngx_http_kv_router_ctx_t *ctx,
 static ngx_int_t ngx_http_kv_router_choice_order(ngx_http_kv_router_ctx_t *ctx,
     const ngx_http_kv_router_choice_t *choice);
 static void ngx_http_kv_router_choice_count(ngx_http_kv_router_ctx_t *ctx);
+static void ngx_http_kv_router_choice_compare(ngx_http_kv_router_ctx_t *ctx);
+static uint64_t ngx_http_kv_router_mean(uint64_t sum, uint64_t n);
 static uint32_t ngx_http_kv_router_take(ngx_http_kv_router_ctx_t *ctx,
     uint32_t i);
 static void ngx_http_kv_router_mark_tried(ngx_http_kv_router_ctx_t *ctx,
@@ -194,6 +196,7 @@ ngx_http_kv_router_choice_count(ngx_http_kv_router_ctx_t *ctx)
                              ctx->found.match.prompt_blocks);
     ngx_http_kv_router_count(sh, OVERLAP_BLOCKS, c->device - c->predicted);
     ngx_http_kv_router_count(sh, BEST_BLOCKS, ctx->found.best);
+    ngx_http_kv_router_choice_compare(ctx);
     kvr_histogram_add(&sh->times[KVR_TIME_DECIDE], KVR_TIME_DECIDE,
                       (int64_t) ctx->choice.us);
     ngx_http_kv_router_count_reason(ctx);
@@ -205,6 +208,71 @@ ngx_http_kv_router_choice_count(ngx_http_kv_router_ctx_t *ctx)
     if (ctx->choice.why == NGX_HTTP_KV_ROUTER_POLICY_ERROR) {
         ngx_http_kv_router_count(sh, POLICY_ERRORS, 1);
     }
+}
+
+
+/*
+ * Counts what other choices would have found: a random candidate the mean of
+ * all, the least loaded one the mean of those with the fewest requests.
+ */
+
+static void
+ngx_http_kv_router_choice_compare(ngx_http_kv_router_ctx_t *ctx)
+{
+    double                           fewest;
+    uint32_t                         i, had;
+    uint64_t                         n, sum, nleast, least;
+    ngx_http_kv_router_shctx_t      *sh;
+    ngx_http_kv_router_candidate_t  *c;
+
+    n = sum = nleast = least = 0;
+    fewest = 0;
+
+    for (i = 0; i < ctx->found.match.n; i++) {
+        c = &ctx->found.candidates[i];
+
+        /* the other half of a pair: this request could not go there */
+
+        if ((c->role == KVR_ROLE_PREFILL)
+            != (ctx->choice.chosen->role == KVR_ROLE_PREFILL))
+        {
+            continue;
+        }
+
+        had = c->device - c->predicted;
+        n++;
+        sum += had;
+
+        if (nleast == 0 || c->active_requests < fewest) {
+            fewest = c->active_requests;
+            nleast = least = 0;
+        }
+
+        if (c->active_requests == fewest) {
+            nleast++;
+            least += had;
+        }
+    }
+
+    sh = ctx->zone->run.sh;
+
+    ngx_http_kv_router_count(sh, RANDOM_BLOCKS,
+                             ngx_http_kv_router_mean(sum, n));
+    ngx_http_kv_router_count(sh, LEAST_LOADED_BLOCKS,
+                             ngx_http_kv_router_mean(least, nleast));
+}
+
+
+/* The mean as a whole number, rounded by chance, so that sums are right. */
+
+static uint64_t
+ngx_http_kv_router_mean(uint64_t sum, uint64_t n)
+{
+    if (n == 0) {
+        return 0;
+    }
+
+    return sum / n + ((uint64_t) ngx_random() % n < sum % n);
 }
 
 

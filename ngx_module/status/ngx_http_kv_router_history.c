@@ -30,6 +30,8 @@ static const ngx_http_kv_router_series_t  ngx_http_kv_router_series[] = {
     { "prompt_tokens", KVR_HISTORY_PROMPT, 1, 0 },
     { "hit_tokens", KVR_HISTORY_OVERLAP, 1, 0 },
     { "best_tokens", KVR_HISTORY_BEST, 1, 0 },
+    { "random_tokens", KVR_HISTORY_RANDOM, 1, 0 },
+    { "least_loaded_tokens", KVR_HISTORY_LEAST_LOADED, 1, 0 },
     { "events", KVR_HISTORY_EVENTS, 0, 0 },
     { "failed", KVR_HISTORY_FAILED, 0, 0 },
     { "workers", KVR_HISTORY_WORKERS, 0, 0 },
@@ -70,6 +72,9 @@ ngx_http_kv_router_history_tend(ngx_http_kv_router_zone_t *zone)
     v[KVR_HISTORY_PROMPT] = ngx_http_kv_router_counter(sh, PROMPT_BLOCKS);
     v[KVR_HISTORY_OVERLAP] = ngx_http_kv_router_counter(sh, OVERLAP_BLOCKS);
     v[KVR_HISTORY_BEST] = ngx_http_kv_router_counter(sh, BEST_BLOCKS);
+    v[KVR_HISTORY_RANDOM] = ngx_http_kv_router_counter(sh, RANDOM_BLOCKS);
+    v[KVR_HISTORY_LEAST_LOADED] =
+        ngx_http_kv_router_counter(sh, LEAST_LOADED_BLOCKS);
     v[KVR_HISTORY_EVENTS] = ngx_http_kv_router_counter(sh, REDIS_MESSAGES);
     v[KVR_HISTORY_FAILED] = ngx_http_kv_router_counter(sh, FAILED);
 

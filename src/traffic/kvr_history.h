@@ -35,6 +35,8 @@ typedef enum {
     KVR_HISTORY_PROMPT,             /* blocks of prompts */
     KVR_HISTORY_OVERLAP,            /* blocks at the chosen workers */
     KVR_HISTORY_BEST,               /* blocks at the best workers */
+    KVR_HISTORY_RANDOM,             /* blocks that a random worker has */
+    KVR_HISTORY_LEAST_LOADED,       /* blocks at the least loaded workers */
     KVR_HISTORY_EVENTS,             /* messages of Redis */
     KVR_HISTORY_FAILED,             /* answers of 500 and above, and none */
     KVR_HISTORY_FIRST_BYTE,         /* counts of the histogram's parts */
