@@ -274,7 +274,7 @@ nothing is left: 200 ? 0 of 0, no_rung, by load no_rung
 a set rung: 200 ? 0 of 0, no_rung, by load no_rung
 asked 0 and 0 times
 --- error_log
-requests of this process since the last such line had text, and no engine can be asked for their token ids: they were routed by load; start vLLM with --enable-scale-out, or see "probe" of the workers in /status
+requests of this process since the last such line had text, and no engine can be asked for their token ids: they were routed by load; start vLLM with --enable-scale-out, TensorRT-LLM with TRTLLM_ENABLE_RENDER_ENDPOINTS=1, or see "probe" of the workers in /status
 
 
 

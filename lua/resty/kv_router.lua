@@ -116,8 +116,12 @@ local UNSERVED_MAX = 32
 local NO_TOKENIZER = "no tokenizer is configured: they were routed by load; set "
                      .. 'tokenizer = "auto" in kv.new()'
 local NO_ENGINE = "no engine can be asked for their token ids: they were routed "
-                  .. "by load; start vLLM with --enable-scale-out, or see "
+                  .. "by load; start vLLM with --enable-scale-out, TensorRT-LLM "
+                  .. "with TRTLLM_ENABLE_RENDER_ENDPOINTS=1, or see "
                   .. '"probe" of the workers in /status'
+local NO_TEXTS = 'tokenizer = "none" in kv.new(), and there is kv_router_redis: '
+                 .. "for workers with events texts and chats have no overlap; "
+                 .. "leave the setting out, or see Rungs in docs/requests.md"
 
 -- Policies that do not look at what is cached.
 local BY_LOAD = { least_loaded = true, p2c = true, random = true,
@@ -202,7 +206,7 @@ end
 function _M.new(zone_name, opts)
     check_name(zone_name, "new")
 
-    local missing = engines.no_zone(zone_name)
+    local missing, fed = engines.no_zone(zone_name)
 
     if missing then
         error("bad argument #1 to 'new' (" .. missing .. ")", 2)
@@ -228,6 +232,9 @@ function _M.new(zone_name, opts)
         if not asker then
             not_made(zone_name, err)
         end
+
+    elseif fed and not BY_LOAD[chosen.name] then
+        log.warn(WARN, 'zone "' .. zone_name .. '": ' .. NO_TEXTS)
     end
 
     local gate

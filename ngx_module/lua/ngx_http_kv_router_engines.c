@@ -31,7 +31,7 @@ ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
 {
     u_char                      *p, *last;
     ngx_uint_t                   i;
-    ngx_http_kv_router_zone_t  **zones;
+    ngx_http_kv_router_zone_t   *zone, **zones;
 
     if (ngx_http_kv_router_read_conf == NULL) {
         return 1;
@@ -40,10 +40,10 @@ ngx_http_kv_router_ffi_defined(const u_char *name, size_t len, char *names,
     p = (u_char *) names;
     last = p + size - 1;
 
-    if (ngx_http_kv_router_named(&ngx_http_kv_router_read_conf->zones, name,
-                                 len))
-    {
-        return 1;
+    zone = ngx_http_kv_router_named(&ngx_http_kv_router_read_conf->zones,
+                                    name, len);
+    if (zone) {
+        return zone->conf.redis ? 2 : 1;
     }
 
     zones = ngx_http_kv_router_read_conf->zones.elts;

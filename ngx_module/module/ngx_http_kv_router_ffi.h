@@ -527,8 +527,9 @@ double ngx_http_kv_router_ffi_parameter(void *zone, const char *name);
  */
 /*
  * 1: the configuration that is being read, or was the last one, has a zone of
- * that name.  0: it has none, and those that it has are in names, joined by
- * commas, as far as they fit in size bytes.  For init_by_lua.
+ * that name.  2: the zone has kv_router_redis, too.  0: there is no such zone,
+ * and those that there are are in names, joined by commas, as far as they fit
+ * in size bytes.  For init_by_lua.
  */
 int ngx_http_kv_router_ffi_defined(const u_char *name, size_t len,
     char *names, size_t size);

@@ -11,8 +11,8 @@ import collections
 from mistakes_made import (
     all_down, api, conf, engine_away, engine_down, hangs, local_router,
     missing_engine, new, no_access, no_core_files, no_key, no_lua_files,
-    no_template, no_tokens, option, other_block_size, other_database,
-    password, past, pick, place, redis_away, redis_dies, redis_down,
+    no_template, no_tokenizer, no_tokens, option, other_block_size,
+    other_database, password, past, pick, place, redis_away, redis_dies, redis_down,
     registered, relay_dies, same_worker, short_token, unknown_model, NEW)
 
 REDIS = "redis://127.0.0.1:6379"
@@ -110,6 +110,8 @@ START = (
         '"tokenizer"', 'must be .*not "autto"'),
     Row('`tokenizer = "local"` without a model', new('tokenizer = "local"'),
         ERROR, '"local": zone "main" has no model', "add kv_router_model"),
+    Row('`tokenizer = "none"` beside `kv_router_redis`', no_tokenizer, WARN,
+        '"none" in kv.new.*no overlap', "leave the setting out"),
     Row("`overload_status = 999`", new("overload_status = 999"), ERROR,
         '"overload_status"', "must be from .* not 999"),
     Row('`overlap_credit = "2"`', new(

@@ -406,6 +406,14 @@ def unknown_model(bench):
         return bench.said(nginx, 'kv_router: zone "main": no worker serves')
 
 
+def no_tokenizer(bench):
+    """Events will come, and texts have no token ids."""
+    with bench.running(bench.router(
+            'tokenizer = "none"',
+            more=f"kv_router_redis main {bench.redis()};")) as nginx:
+        return bench.said(nginx, 'kv_router: zone "main": tokenizer')
+
+
 def no_tokens(settings):
     """Texts to a worker with events, whose token ids nobody makes."""
     def made(bench):

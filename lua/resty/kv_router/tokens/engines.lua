@@ -121,8 +121,8 @@ end
 
 
 -- Why no router can be made for the zone of that name: the configuration that is
--- being read, or was the last one, has none; or nil.  Nil also when the module
--- is another version or not there.
+-- being read, or was the last one, has none; or nil, and true if the zone has
+-- kv_router_redis.  Nil also when the module is another version or not there.
 function _M.no_zone(name)
     if not lib.loaded() then
         return nil
@@ -131,8 +131,10 @@ function _M.no_zone(name)
     local size = 1024
     local names = ffi_new("char[?]", size)
 
-    if C.ngx_http_kv_router_ffi_defined(name, #name, names, size) ~= 0 then
-        return nil
+    local known = C.ngx_http_kv_router_ffi_defined(name, #name, names, size)
+
+    if known ~= 0 then
+        return nil, known == 2
     end
 
     local list = {}
