@@ -642,6 +642,7 @@ install: all
 	install -m 644 README.md CONTRIBUTING.md CHANGES LICENSE "$(DESTDIR)$(DOC_DIR)/"
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs" docs/*.md \
 	    docs/openapi.json
+	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs/tasks" docs/tasks/*
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/docs/images" docs/images/*
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib" contrib/*.yml contrib/*.py
 	install -D -m 644 -t "$(DESTDIR)$(DOC_DIR)/contrib/grafana" \

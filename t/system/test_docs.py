@@ -41,7 +41,8 @@ HUNDRED = ",".join(map(str, range(1, 101)))    # $(seq -s, 100)
 TEMP_PATHS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text()
-         for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+         for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+                      *sorted((ROOT / "docs/tasks").glob("*.md"))]}
 DOCS = "\n".join(PAGES.values())
 SAMPLE = (ROOT / "conf" / "nginx.conf").read_text()
 ALONE = (ROOT / "conf" / "alone.conf").read_text()

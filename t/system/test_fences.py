@@ -35,6 +35,7 @@ MODULES = Path(os.environ.get("KVR_MODULES", "/usr/lib/nginx/modules"))
 NGINX = os.environ.get("TEST_NGINX_BINARY", "nginx")
 LUAJIT = os.environ.get("TEST_LUAJIT_BINARY", "luajit")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
+         *sorted((ROOT / "docs/tasks").glob("*.md")),
          *(ROOT / folder / "README.md"
            for folder in ("relay", "demo", "bench", "t"))]
 NOWHERE = "203.0.113.1:9"                   # an address of no machine
@@ -62,6 +63,7 @@ FOREIGN = {
     "sglang.launch_server": "an engine: make engines runs it",
     "./configure": "nginx's sources: make module builds by its headers",
     "echo": "writes to /sys", "printf": "writes a file of the engine",
+    "grep": "a part of what curl prints", "tail": "the end of a log",
     "tar": "unpacks what kv-model-dump wrote: t/system/test_model_dump.py",
 }
 
