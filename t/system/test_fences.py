@@ -62,6 +62,8 @@ FOREIGN = {
     "trtllm-serve": "an engine, which needs a GPU",
     "sglang.launch_server": "an engine: make engines runs it",
     "./configure": "nginx's sources: make module builds by its headers",
+    "groupadd": "adds a group", "useradd": "adds a user",
+    "systemctl": "needs systemd: t/system/test_tasks.py starts the units",
     "echo": "writes to /sys", "printf": "writes a file of the engine",
     "grep": "a part of what curl prints", "tail": "the end of a log",
     "tar": "unpacks what kv-model-dump wrote: t/system/test_model_dump.py",
@@ -395,10 +397,10 @@ def target(words_):
 def request(words_):
     """curl's words: a path of the API, the status, or an engine's."""
     data = [words_[n + 1] for n, word in enumerate(words_) if word == "-d"]
-    (url,) = [word for word in words_ if word.startswith("http://")]
+    (url,) = [word for word in words_ if re.match("https?://", word)]
     method = (words_[words_.index("-X") + 1] if "-X" in words_
               else "POST" if data else "GET")
-    path = re.sub(r"http://[^/]+|\?.*", "", url)
+    path = re.sub(r"https?://[^/]+|\?.*", "", url)
     for body in data:
         json.loads(body.replace("$(seq -s, 100)", "1,2"))
     if path.startswith("/kv/"):

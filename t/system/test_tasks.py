@@ -70,7 +70,8 @@ class Page:
                       lambda m: f"127.0.0.1:{self.port(m[1])}", text)
         text = re.sub(r"\blisten( +)(?:127\.0\.0\.1:)?(\d+)\b(?!:)", lambda m:
                       f"listen{m[1]}127.0.0.1:{self.port(m[2])}", text)
-        for folder in ("/etc/nginx/", "/var/log/nginx/", "/run/", "/etc/kv-relay/"):
+        for folder in ("/etc/nginx/", "/var/log/nginx/", "/run/", "/etc/kv-relay/",
+                       "/etc/vllm/"):
             text = re.sub(rf"(?<![\w.]){folder}", f"{self.folder}{folder}", text)
         for module in ("ndk_http_module.so", "ngx_http_lua_module.so"):
             text = text.replace(f"modules/{module}", f"{MODULES}/{module}")
@@ -129,10 +130,12 @@ class Page:
         for words in self.commands():
             if words[0] in ENGINES:
                 self.start_engine(words)
+        self.start_units()
+        for file, text in self.files("/etc/nginx/", "text").items():
+            Path(self.moved(file)).write_text(text)
         for port in re.findall(r"kv_router_worker +\S+ +\S+ +127\.0\.0\.1:"
                                r"(\d+)", conf):
             self.start_engine(["vllm", "--port", port])
-        self.start_units()
         for number, words in enumerate(self.commands()):
             if words[0] == "kv-relay":
                 self.spawn(f"relay-{number}", [OURS["kv-relay"], *map(
@@ -165,6 +168,8 @@ class Page:
                              ("--replay", "replay_endpoint")):
             if theirs in events:
                 options += [ours, events[theirs].replace("*", "127.0.0.1")]
+        if "kv_router_model" in self.text:
+            options += ["--tokenizer", self.folder / "etc/nginx/qwen3"]
         for option in ("--lora-modules", "--lora-paths"):
             for word in words[words.index(option) + 1:] \
                     if option in words else ():
@@ -180,8 +185,79 @@ class Page:
         wait_until(name, ready)
         return engine
 
+    def files(self, kind, language):
+        """The blocks that name their file in their first line."""
+        return dict(re.findall(rf"\A# ({kind}[\w./@-]+)[^\n]*\n(.*)\Z", text, re.S)[0]
+                    for text in self.blocks(language)
+                    if text.startswith(f"# {kind}"))
+
     def start_units(self):
-        """The systemd units of the page; see units()."""
+        """The systemd units of the page, for w1 and w2, as their users."""
+        units = {file.removeprefix("/etc/systemd/system/"): text
+                 for file, text in self.files("/etc/systemd/", "ini").items()}
+        if not units:
+            return
+        units["kv-relay@.service"] = (
+            ROOT / "relay/kv-relay@.service").read_text()
+        self.verify(units)
+        for file, text in self.files("/etc/", "sh").items():
+            # "for w2: w2, 8002, ..."
+            for name, old, new in ("w1", "", ""), ("w2", r"(\d{3})1\b", r"\g<1>2"):
+                path = Path(self.moved(file).replace("w1", name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(self.moved(re.sub(
+                    old, new, text.replace("w1", name)) if old else text))
+        for name in units:
+            for instance in ("w1", "w2") if name.endswith("@.service") else ():
+                self.start_unit("".join(
+                    text for path, text in sorted(units.items())
+                    if path == name or path.startswith(f"{name}.d/")), instance)
+
+    def verify(self, units):
+        """systemd-analyze has nothing to say against them."""
+        there = self.folder / "units"
+        for path, text in units.items():
+            path = there / path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(re.sub("(?m)^ExecStart=[^ \n]+",
+                                   "ExecStart=/bin/true", text))
+        if shutil.which("systemd-analyze"):
+            done = subprocess.run(
+                ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no",
+                 *there.glob("*.service")], check=False, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            assert done.returncode == 0 and not done.stdout, done.stdout
+
+    def start_unit(self, text, instance):
+        """What a service starts, by the few keys that these pages have."""
+        said = {"UMask": "0022", **dict(re.findall(
+            r"^(\w+)=(.*)$", text.replace("%i", instance), re.M))}
+        user, group = (IDS[name] for name in (
+            said.get("User", "relay"), said.get("Group", "relay")))
+        assert "User" in said or said["DynamicUser"] == "yes", said
+        prefix = ["env", *said.get("Environment", "").split(), *Path(
+            self.moved(said["EnvironmentFile"])).read_text().split()]
+        if os.geteuid() == 0:
+            groups = [IDS[name] for name in said.get(
+                "SupplementaryGroups", "").split()]
+            prefix = [PREFIX, f"--reuid={user}", f"--regid={group}",
+                      f"--groups={','.join(map(str, groups))}" if groups
+                      else "--clear-groups", "sh", "-c",
+                      'umask "$0"; exec "$@"', said["UMask"], *prefix]
+        if "RuntimeDirectory" in said:
+            path = self.folder / "run" / said["RuntimeDirectory"]
+            path.mkdir(parents=True)
+            path.chmod(int(said["RuntimeDirectoryMode"], 8))
+            if os.geteuid() == 0:
+                os.chown(path, user, group)
+        words = shlex.split(re.sub(r"\$\{(\w+)\}", lambda name: next(
+            word.partition("=")[2] for word in prefix
+            if word.startswith(name[1] + "=")), said["ExecStart"]))
+        words[0] = Path(words[0]).name
+        if words[0] in ENGINES:
+            self.start_engine(words, prefix)
+        else:
+            self.spawn(f"{words[0]}-{instance}", [*prefix, OURS[words[0]]])
 
     def start_nginx(self, conf):
         """nginx -t has nothing to say, and nginx runs."""
@@ -236,7 +312,9 @@ class Page:
         try:
             wait_until("what the page prints", printed)
         finally:
-            assert not wrong, "\n".join([*wrong, self.log()])
+            assert not wrong, "\n".join([*wrong, self.log(), *(
+                f"{process.name}: {process.tail()}"
+                for process in self.processes)])
 
     def shell(self):
         """Functions in the place of programs, and names in the place of the
@@ -297,7 +375,7 @@ def added(base, texts):
     it stands in http or in the server.  Of a name that both have at that
     level, the block's take the place of the others."""
     for text in texts:
-        place = re.match(r"# in (http|server)\b", text)
+        place = re.match(r"# in (http|server)\b(?:, without (\w+))?", text)
         assert place, "in http, or in the server?"
         start = re.search(rf"^ *{place[1]} \{{\n", base, re.M)
         rest = base[start.end():]
@@ -311,6 +389,7 @@ def added(base, texts):
         new = statements(text)
         names = {tuple(one.split()[:key.get(name, 1)]) for name, one in
                  ((name, re.sub("#.*", "", one)) for name, one in new)}
+        names.add((place[2],))
         old = [one for name, one in statements(rest[:size])
                if tuple(re.sub("#.*", "", one).split()[:key.get(name, 1)])
                not in names]
