@@ -82,7 +82,7 @@ class Page:
             text = text.replace(f"modules/{module}", f"{MODULES}/{module}")
         return text.replace(f"modules/{MODULE}", f"{BUILD}/{MODULE}")
 
-    def base(self):
+    def below(self):
         """The page to whose configuration this one's is added; or None."""
         link = re.search(r"added to .*?\]\(([\w-]+\.md)\)", self.text, re.S)
         return link and Page(TASKS / link[1], self.folder)
@@ -91,14 +91,14 @@ class Page:
         """The nginx.conf, the whole of it."""
         text = "".join(self.blocks("nginx"))
         if not re.search(r"^http \{", text, re.M):
-            text = added(self.base().configuration(), self.blocks("nginx"))
+            text = added(self.below().configuration(), self.blocks("nginx"))
         return text
 
     def engines(self):
         """The text with the engines: the page's, or that of its base."""
         return self.text if "ExecStart" in self.text or any(
             words[0] in ENGINES for words in commands(self.text)) \
-            else self.base().engines()
+            else self.below().engines()
 
     # ---------------------------------------------------------------- things
 
