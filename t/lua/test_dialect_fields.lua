@@ -196,28 +196,27 @@ is(made.template, "tool_use", "vllm: the template for tools")
 
 -- ---- docs/requests.md -------------------------------------------------------
 
--- The page's table is that of the fields.
+-- The page's table is that of the fields that are not understood.
 local function row(engine, form)
     local name = form == "completions" and "text" or engine .. "_" .. form
     local fields = require("resty.kv_router.dialect." .. name).FIELDS
-    local known, refused = {}, {}
+    local refused = {}
 
     fields = form == "completions" and fields[engine] or fields
 
     for field, kind in pairs(fields) do
-        local list = kind == "null" and refused or known
-
-        list[#list + 1] = "`" .. field .. "`"
+        if kind == "null" then
+            refused[#refused + 1] = "`" .. field .. "`"
+        end
     end
 
-    table.sort(known)
     table.sort(refused)
 
-    return string.format("| %s | %s | %s |",
+    return string.format("| %s | %s |",
                          (engine == "vllm" and "vLLM " or "SGLang ")
                          .. "`/v1/" .. (form == "chat" and "chat/completions"
                                         or form) .. "`",
-                         table.concat(known, " "), table.concat(refused, " "))
+                         table.concat(refused, " "))
 end
 
 
