@@ -98,17 +98,19 @@ local rows, n = {}, 0
 os.remove(folder)
 assert(os.execute("mkdir -m 700 " .. folder) == 0)
 
-for line in readme:match("| model | vLLM.-\n\n"):gmatch("[^\n]+") do
-    local name, vllm, sglang, trtllm = line:match(
+for line in readme:match("| models | vLLM.-\n\n"):gmatch("[^\n]+") do
+    local names, vllm, sglang, trtllm = line:match(
         "^| ([^|]-) | ([^|]-) | ([^|]-) | ([^|]-) |$")
 
-    if name and vllm:find("^`") then
-        rows[name] = { vllm, sglang, trtllm }
-        n = n + 1
+    if names and vllm:find("^`") then
+        for name in names:gmatch("[^;]+") do
+            rows[name:match("^ *(.*)$")] = { vllm, sglang, trtllm }
+            n = n + 1
+        end
     end
 end
 
-is(n, #MODELS, "the page has a row for each model")
+is(n, #MODELS, "the page has each model")
 
 local there = read(TEMPLATES .. "INDEX.tsv") ~= nil
 
