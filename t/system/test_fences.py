@@ -66,6 +66,7 @@ FOREIGN = {
     "systemctl": "needs systemd: t/system/test_tasks.py starts the units",
     "echo": "writes to /sys", "printf": "writes a file of the engine",
     "grep": "a part of what curl prints", "tail": "the end of a log",
+    "jq": "the same, of JSON", "service": "an upgrade: test_upgrade.py",
     "tar": "unpacks what kv-model-dump wrote: t/system/test_model_dump.py",
 }
 
@@ -222,6 +223,8 @@ def whole(level, text):
 
 def try_nginx(block):
     """nginx -t accepts it, whole, or where its directives can stand."""
+    if block.page.startswith("docs/tasks/"):
+        return                              # test_tasks.py runs them
     text = block.text
     if "ngx_otel_module" in text and not (
             MODULES / "ngx_otel_module.so").exists():
@@ -402,7 +405,7 @@ def request(words_):
               else "POST" if data else "GET")
     path = re.sub(r"https?://[^/]+|\?.*", "", url)
     for body in data:
-        json.loads(body.replace("$(seq -s, 100)", "1,2"))
+        json.loads(re.sub(r"\$\(seq -s, \d+\)", "1,2", body))
     if path.startswith("/kv/"):
         api = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
         demand(any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one),
@@ -447,7 +450,7 @@ def command(words_):
             return
         name = rest[1]
     if name in ("vllm", "sglang.launch_server"):
-        json.loads(next(word for word in rest if word.startswith("{")))
+        json.loads(next((word for word in rest if word.startswith("{")), "{}"))
     if name in PROGRAMS:
         options(name, PROGRAMS[name], rest)
     elif (ROOT / name).is_file():
@@ -541,6 +544,13 @@ def try_ini(block):
            "a section has no settings")
 
 
+def try_promql(block):
+    """Its metrics are those of the pages."""
+    text = "".join(page.read_text() for page in PAGES)
+    for name in re.findall(r"kv_router_\w+?(?=_bucket\b|\b)", block.text):
+        demand(f"`{name}`" in text, f"no page has {name}")
+
+
 def try_text(block):
     """Pictures, formats and what programs say: nothing that can be run."""
     demand(block.text.strip(), "it is empty")
@@ -553,7 +563,8 @@ def try_text(block):
 
 LANGUAGES = {"nginx": try_nginx, "lua": try_lua, "sh": try_sh,
              "console": try_console, "json": try_json, "python": try_python,
-             "yaml": try_yaml, "ini": try_ini, "text": try_text}
+             "yaml": try_yaml, "ini": try_ini, "promql": try_promql,
+             "text": try_text}
 
 
 def faults(blocks):
@@ -622,6 +633,7 @@ def broken_blocks_are_found():
         ("python", "print(\n", "SyntaxError"),
         ("yaml", "a: [\n", "ParserError"),
         ("ini", "[Service]\n", "no settings"),
+        ("promql", "rate(kv_router_none_total[1h])\n", "no page has"),
         ("text", "$ make demo\n", "console"),
         ("text", "make demo\n", '"sh"'),
         ("", "make demo\n", 'language ""'),
