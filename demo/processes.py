@@ -12,7 +12,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 5.0              # from SIGTERM to SIGKILL
-WAIT_SECONDS = 20.0             # that anything may take: more is a hang
+WAIT_SECONDS = 60.0             # that anything may take: more is a hang
 TAIL_LINES = 20
 PORTS = range(10240, 32000)
 
