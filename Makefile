@@ -38,6 +38,7 @@ BIN_DIR     = /usr/bin
 LIB_DIR     = /usr/lib/nginx-kv-router
 UNIT_DIR    = /lib/systemd/system
 DOC_DIR     = /usr/share/doc/nginx-kv-router
+STAND_DIR   = /usr/share/kv-stand-in
 
 MODULE      = ngx_http_kv_router_module
 LOAD_FILE   = mod-http-kv-router.conf
@@ -51,6 +52,7 @@ MAKEFLAGS  += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 out        := $(abspath $(BUILD))
+export KVR_BUILD = $(out)
 Q           = $(if $(V),,@)
 
 
@@ -537,7 +539,7 @@ estimated: deps-demo
 # Beside what the packages of Debian bring, all is in build/engines.
 
 engines: deps-engines all
-	KVR_BUILD=$(out) $(PYTHON) -B t/engines/run.py \
+	$(PYTHON) -B t/engines/run.py \
 	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
 
 
@@ -570,7 +572,7 @@ screenshots: deps-page all
 ##                  the npm registry, skipped where there is no Node
 
 clients: deps-check all
-	KVR_BUILD=$(out) $(PYTHON) -B t/clients/run.py
+	$(PYTHON) -B t/clients/run.py
 
 
 ## make parity      texts, ids and requests beside what engines' own code makes
@@ -597,11 +599,13 @@ endif
 
 ## make install     as root: the module, its load file, the relay, Lua,
 ##                  kv-router-check, kv-simulate, kv-model-check,
-##                  kv-model-dump, samples
+##                  kv-model-dump, kv-stand-in, samples
 
 lua_files  := $(shell cd lua 2>/dev/null && find . -name '*.lua' \
                       | sed 's,^\./,,' | sort)
 samples    := $(sort $(shell find conf -type f 2>/dev/null))
+stand_in   := $(patsubst %,demo/%.py,answers bodies bodies_sglang kv_cache \
+                kv_events lateness scheduler serving tokenizer)
 
 # $(DESTDIR) may not exist; the Lua files keep their folders
 
@@ -634,6 +638,12 @@ install: all
 	    -e "s|^library=.*|library='$(LIB_DIR)/libkvr_simulate.so'|" \
 	    util/kv-simulate > "$(DESTDIR)$(BIN_DIR)/kv-simulate"
 	chmod 755 "$(DESTDIR)$(BIN_DIR)/kv-simulate"
+	install -D -m 644 -t "$(DESTDIR)$(STAND_DIR)" $(stand_in)
+	install -m 755 demo/engine.py "$(DESTDIR)$(STAND_DIR)/"
+	sed "s|^LIBRARY = .*|LIBRARY = '$(LIB_DIR)/libkvr.so'|" \
+	    demo/template.py > "$(DESTDIR)$(STAND_DIR)/template.py"
+	ln -sfr "$(DESTDIR)$(STAND_DIR)/engine.py" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-stand-in"
 	install -D -m 644 relay/kv-relay@.service \
 	    "$(DESTDIR)$(UNIT_DIR)/kv-relay@.service"
 	install -m 644 relay/kv-relay.env "$(DESTDIR)$(DOC_DIR)/examples/"
@@ -672,6 +682,7 @@ uninstall:
 	    "$(DESTDIR)$(BIN_DIR)/kv-router-check" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-model-check" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-model-dump" \
+	    "$(DESTDIR)$(BIN_DIR)/kv-stand-in" \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr.so" \
 	    "$(DESTDIR)$(BIN_DIR)/kv-simulate" \
 	    "$(DESTDIR)$(LIB_DIR)/libkvr_simulate.so" \
@@ -679,7 +690,7 @@ uninstall:
 	cd "$(DESTDIR)$(LUA_DIR)" && rm -f $(lua_files) \
 	    && find resty/kv_router -depth -type d -empty -delete 2>/dev/null \
 	    || true
-	rm -rf "$(DESTDIR)$(DOC_DIR)"
+	rm -rf "$(DESTDIR)$(DOC_DIR)" "$(DESTDIR)$(STAND_DIR)"
 	rmdir "$(DESTDIR)$(LIB_DIR)" 2>/dev/null || true
 
 
@@ -707,7 +718,7 @@ check-deb: deps-packages
 ##                  helm is built by a Go that is there (minutes)
 
 check-deploy: deps-deploy all
-	KVR_BUILD=$(out) $(PYTHON) -B t/packages/chart.py --build $(out)
+	$(PYTHON) -B t/packages/chart.py --build $(out)
 
 
 ## make check-arm64  the packages for arm64, cross-built; unit programs and

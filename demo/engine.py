@@ -1,26 +1,27 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """An inference engine stand-in: to a router it behaves as vLLM does.
 
-HTTP in front, with the paths of vLLM or of SGLang: what of a request is read
-(bodies.py), and how it is answered (answers.py).  Behind it a modelled KV
-cache (kv_cache.py), modelled time (scheduler.py), and KV events by ZeroMQ
-(kv_events.py).  It computes nothing: answers are words drawn by a hash of the
-prompt.
+HTTP in front (serving.py), with the paths of vLLM or of SGLang: what of a
+request is read (bodies.py), and how it is answered (answers.py).  Behind it a
+modelled KV cache (kv_cache.py), modelled time (scheduler.py), and KV events by
+ZeroMQ (kv_events.py).  It computes nothing: answers are words drawn by a hash
+of the prompt.
 
-Prints `ready on 127.0.0.1:PORT` when it serves; SIGTERM and SIGINT stop it.
+The program kv-stand-in of the package of that name.  Each port is an engine of
+its own.  Prints `ready on 127.0.0.1:PORT` for each when all serve; SIGTERM and
+SIGINT stop them.
 """
 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import signal
 import sys
 import time
 from collections import OrderedDict
-
-from aiohttp import web
 
 import answers
 import bodies
@@ -30,10 +31,10 @@ from kv_events import Publisher
 from lateness import LATE_SECONDS
 from bodies import BadRequest
 from scheduler import Request, Scheduler, Times
-from tokenizer import Toy
+from serving import Server
+from tokenizer import ModelError, Toy
 
 HOST = "127.0.0.1"
-MAX_BODY_BYTES = 64 << 20
 DEFAULT_COMPLETION_TOKENS = 16      # as vLLM; a chat's default is what fits
 MAX_SEQUENCES = 128                 # of one request
 MAX_STORED = 1024                   # responses that later ones can follow
@@ -55,10 +56,10 @@ FORMS = {
 
 # ---------------------------------------------------------------- requests
 
-async def json_body(http):
+def json_body(http):
     """The request's body, a JSON object."""
     try:
-        body = json.loads(await http.read())
+        body = json.loads(http.body)
     except ValueError as err:
         raise BadRequest(f"the body is not JSON: {err}") from err
     if not isinstance(body, dict):
@@ -103,18 +104,13 @@ def choices_of(body):
 class Engine:
     """The HTTP side of one engine."""
 
-    def __init__(self, options):
-        self.options = options
+    def __init__(self, options, tokenizer):
+        self.options, self.tokenizer = options, tokenizer
         self.started = time.time()
         self.cache = KVCache(options.blocks, options.block_size)
         self.max_model_len = options.blocks * options.block_size
         self.publisher = None           # set by serve(), with --events
         self.stored = OrderedDict()     # a response's id -> its items
-        self.tokenizer = Toy()
-        if options.tokenizer:
-            # only here: it needs jinja2, which the demo does without
-            from template import Template
-            self.tokenizer = Template(options.tokenizer)
         self.scheduler = Scheduler(
             self.cache, self._publish, options.max_num_seqs,
             options.max_num_batched_tokens, Times(
@@ -124,38 +120,28 @@ class Engine:
                 decode=options.decode_us_per_request / 1e6,
                 decode_context=options.decode_ns_per_context / 1e9))
 
-    def application(self):
-        """The aiohttp application."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES,
-                              middlewares=[self._errors])
+    def routes(self):
+        """What is served: {path: (method, handler)}."""
         sglang = self.options.engine == "sglang"
+        found = {
+            "/v1/models": ("GET", self.models),
+            "/tokenize": ("POST", self.tokenize),
+            "/v1/messages/count_tokens": ("POST", self.count_tokens),
+            "/flush_cache" if sglang else "/reset_prefix_cache":
+                ("POST", self.reset_prefix_cache),
+            "/health": ("GET", self.health),
+            "/metrics": ("GET", self.metrics)}
         for path, (read, kind) in FORMS[self.options.engine].items():
-            app.add_routes([web.post(path, self._serves(read, kind))])
+            found[path] = "POST", self._serves(read, kind)
             if not sglang and kind is not answers.TokensOut:
-                app.add_routes([web.post(path + "/render",
-                                         self._renders(read))])
+                found[path + "/render"] = "POST", self._renders(read)
         if sglang:
-            app.add_routes([web.post("/v1/tokenize", self.tokenize)])
-        app.add_routes([
-            web.get("/v1/models", self.models),
-            web.post("/tokenize", self.tokenize),
-            web.post("/v1/messages/count_tokens", self.count_tokens),
-            web.post("/flush_cache" if sglang else "/reset_prefix_cache",
-                     self.reset_prefix_cache),
-            web.get("/health", self.health),
-            web.get("/metrics", self.metrics)])
-        return app
+            found["/v1/tokenize"] = "POST", self.tokenize
+        return found
 
     def _publish(self, events):
         if self.publisher is not None:
             self.publisher.publish(events)
-
-    @web.middleware
-    async def _errors(self, http, handler):
-        try:
-            return await handler(http)
-        except BadRequest as err:
-            return web.json_response(err.body, status=err.status)
 
     # ---- inference
 
@@ -164,7 +150,7 @@ class Engine:
         async def handler(http):
             if read is bodies.tokens_in:
                 self._scales_out()
-            body = await json_body(http)
+            body = json_body(http)
             wanted = self._requests(http, body, self._read(body, read))
             answer = kind(self.options.engine, body, self._model(body),
                           wanted, choices_of(body))
@@ -175,20 +161,19 @@ class Engine:
             whole = answer.whole(texts)
             if kind is answers.Responses:
                 self._store(body, whole)
-            return web.json_response(whole)
+            return 200, whole
         return handler
 
     def _renders(self, read):
         """The handler of a path with /render behind it."""
         async def handler(http):
             self._scales_out()
-            body = await json_body(http)
+            body = json_body(http)
             self._model(body)
             rendered = [{"token_ids": prompt, "model": body.get("model"),
                          "cache_salt": body.get("cache_salt")}
                         for prompt in self._read(body, read)]
-            return web.json_response(
-                rendered if read is bodies.completion else rendered[0])
+            return 200, rendered if read is bodies.completion else rendered[0]
         return handler
 
     def _scales_out(self):
@@ -236,8 +221,6 @@ class Engine:
         return text
 
     async def _stream(self, http, answer):
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8"})
         more = asyncio.Queue()
 
         async def produce(index, request):
@@ -259,21 +242,17 @@ class Engine:
                     left -= 1
                     continue
                 data = b""
-                if not response.prepared:
-                    await response.prepare(http)
+                if not http.begun:
+                    http.begin(200, "text/event-stream; charset=utf-8")
                     data = answer.opening()
                 answer.done[index] += len(pieces)
-                await response.write(data + answer.chunk(index, pieces))
-            if response.prepared:
-                await response.write(answer.closing())
-                await response.write_eof()
-        except ConnectionResetError:        # the client has hung up
-            pass
+                await http.write(data + answer.chunk(index, pieces))
+            if http.begun:
+                await http.write(answer.closing(), last=True)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        return response
 
     def _model(self, body):
         """The model's name, checked: SGLang takes any, and an adapter as
@@ -319,9 +298,7 @@ class Engine:
                     secret=self.options.seed, reads_cache=reads)
                 wanted.append(Request(
                     sequence, max_tokens, bool(params.get("ignore_eos")),
-                    lambda: http.transport is None
-                    or http.transport.is_closing(),
-                    self.tokenizer.token_of))
+                    http.is_gone, self.tokenizer.token_of))
         return wanted
 
     def _max_tokens(self, body, prompt):
@@ -349,7 +326,7 @@ class Engine:
     async def tokenize(self, http):
         """POST /tokenize: vLLM takes some of a chat's fields, SGLang all, and
         lists of texts."""
-        body = await json_body(http)
+        body = json_body(http)
         self._model(body)
         sglang = self.options.engine == "sglang"
         if "messages" in body:
@@ -367,38 +344,38 @@ class Engine:
                 "prompt", "add_special_tokens") if name in body},
                 bodies.completion)
             found = found if many else found[0]
-        return web.json_response({
+        return 200, {
             "count": [len(prompt) for prompt in found]
             if found and isinstance(found[0], list) else len(found),
-            "max_model_len": self.max_model_len, "tokens": found})
+            "max_model_len": self.max_model_len, "tokens": found}
 
     async def count_tokens(self, http):
         """POST /v1/messages/count_tokens"""
-        body = await json_body(http)
+        body = json_body(http)
         self._model(body)
         (prompt,) = self._read(
             body, bodies_sglang.count if self.options.engine == "sglang"
             else bodies.count)
-        return web.json_response({"input_tokens": len(prompt)})
+        return 200, {"input_tokens": len(prompt)}
 
     async def models(self, _http):
         """GET /v1/models"""
         names = (self.options.model, *self.options.lora)
-        return web.json_response({"object": "list", "data": [
+        return 200, {"object": "list", "data": [
             {"id": name, "object": "model", "created": 0,
              "owned_by": "engine-stand-in",
-             "max_model_len": self.max_model_len} for name in names]})
+             "max_model_len": self.max_model_len} for name in names]}
 
     async def reset_prefix_cache(self, _http):
         """POST /reset_prefix_cache: 409 while requests run"""
         if not self.scheduler.clear():
             raise BadRequest("the cache is in use by running requests",
                              status=409, kind="ConflictError")
-        return web.Response()
+        return 200,
 
     async def health(self, _http):
         """GET /health"""
-        return web.Response()
+        return 200,
 
     async def metrics(self, _http):
         """GET /metrics, under vLLM's names, and the deadlines"""
@@ -431,25 +408,29 @@ class Engine:
         lines += [f'vllm:cache_config_info{{block_size="{self.cache.block_size}'
                   f'",engine="0",num_gpu_blocks="{self.options.blocks}"}} 1.0',
                   f"process_start_time_seconds {self.started}"]
-        return web.Response(text="\n".join(lines) + "\n",
-                            headers={"Content-Type":
-                                     "text/plain; version=0.0.4"})
+        return 200, "\n".join(lines) + "\n"
 
 
 # -------------------------------------------------------------------- main
 
 async def serve(options):
     """Serves until SIGTERM or SIGINT."""
-    engine = Engine(options)
-    runner = web.AppRunner(engine.application(), access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, HOST, options.port, shutdown_timeout=1)
-    await site.start()
-    port = runner.addresses[0][1]
-    tasks = [asyncio.create_task(engine.scheduler.run())]
-    if options.events:
-        engine.publisher = Publisher(options.events, options.replay)
-        tasks.append(asyncio.create_task(engine.publisher.run()))
+    tokenizer = Toy()
+    if options.tokenizer:
+        # only here: it needs jinja2, which others do without
+        from template import Template
+        tokenizer = Template(options.tokenizer, options.engine)
+    engines, addresses, tasks = [], [], []
+    for port, events, replay in itertools.zip_longest(
+            options.ports, options.events, options.replay):
+        engine = Engine(options, tokenizer)
+        engines.append(engine)
+        server = await Server(engine.routes()).start(HOST, port)
+        addresses.append("%s:%d" % server.sockets[0].getsockname())
+        tasks.append(asyncio.create_task(engine.scheduler.run()))
+        if events:
+            engine.publisher = Publisher(events, replay)
+            tasks.append(asyncio.create_task(engine.publisher.run()))
 
     stop = asyncio.Event()
     failures = []
@@ -464,15 +445,16 @@ async def serve(options):
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    print(f"ready on {HOST}:{port}", flush=True)
+    for address in addresses:
+        print(f"ready on {address}", flush=True)
     await stop.wait()
 
-    await runner.cleanup()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    if engine.publisher is not None:
-        engine.publisher.close()
+    for engine in engines:
+        if engine.publisher is not None:
+            engine.publisher.close()
     if failures:
         raise failures[0]
 
@@ -480,25 +462,28 @@ async def serve(options):
 def parse_options(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="An inference engine stand-in with vLLM's HTTP API, a "
-                    "modelled KV cache and vLLM's KV events.",
+        prog="kv-stand-in", description="Stands in for inference engines: an "
+        "engine at each port, with vLLM's HTTP API, a modelled KV cache and "
+        "vLLM's KV events.  It computes nothing: its answers are words without "
+        "a sense, and its times follow from what is not cached.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--port", type=int, default=0,
-        help=f"port on {HOST}; 0: a free one, see the `ready` line")
-    add("--events", metavar="ENDPOINT",
+    add("ports", metavar="PORT", type=int, nargs="*", default=[0],
+        help=f"an engine's port on {HOST}; 0: a free one, see the `ready` line")
+    add("--events", metavar="ENDPOINT", action="append", default=[],
         help="publish KV events there, as tcp://127.0.0.1:5557 (vLLM's "
-             "endpoint)")
-    add("--replay", metavar="ENDPOINT",
-        help="answer there what was published (vLLM's replay_endpoint)")
+             "endpoint); once for each engine, in the order of the ports")
+    add("--replay", metavar="ENDPOINT", action="append", default=[],
+        help="answer there what was published (vLLM's replay_endpoint); "
+             "likewise")
     add("--engine", choices=sorted(FORMS), default="vllm",
         help="whose paths are served, and whose usage")
     add("--enable-scale-out", action="store_true",
         help="serve /render behind the paths, and /inference/v1/generate, as "
              "vLLM does with this option")
     add("--tokenizer", metavar="DIR",
-        help="tokenizer.json and chat_template.jinja instead of the toy "
-             "tokenizer; needs python3-jinja2")
+        help="a model's directory with tokenizer.json and a chat template, "
+             "instead of the toy tokenizer: as of kv_router_model")
     add("--model", default="demo", help="the model's name")
     add("--lora", action="append", default=[], metavar="NAME",
         help="serve an adapter under this model name (repeatable)")
@@ -527,6 +512,10 @@ def parse_options(argv=None):
                  "max_num_batched_tokens"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    for name in ("events", "replay"):
+        if len(getattr(options, name)) not in (0, len(options.ports)):
+            parser.error(f"{len(options.ports)} engines need --{name} as "
+                         f"often, not {len(getattr(options, name))} times")
     return options
 
 
@@ -536,7 +525,10 @@ def main():
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(options))
+    try:
+        asyncio.run(serve(options))
+    except (OSError, ModelError) as error:
+        sys.exit(f"kv-stand-in: {error}")
 
 
 if __name__ == "__main__":

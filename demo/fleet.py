@@ -177,7 +177,7 @@ class Fleet:
             if self.kind.unknown:
                 words.write(self.directory / "unknown", words.UNKNOWN)
         self.workers = {name: Worker(
-            name, self.directory, "--port", str(free_port()),
+            name, self.directory, str(free_port()),
             "--block-size", str(BLOCK_SIZE),
             "--blocks", str(self.kind.blocks),
             "--prefill-us-per-token", str(self.kind.prefill_us),

@@ -4,6 +4,8 @@
 import json
 import re
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -15,7 +17,7 @@ import zmq
 
 import tap
 from processes import WAIT_SECONDS, wait_until
-from worker import Worker
+from worker import DEMO, Worker
 
 TIMEOUT_MS = 60_000
 
@@ -140,6 +142,61 @@ def mistakes_are_explained():
             raise AssertionError(f"{body} was accepted")
 
 
+def said(request):
+    """What the engine answers to the bytes of a request, until it closes."""
+    host, port = at.worker.address.split(":")
+    with socket.create_connection((host, port), WAIT_SECONDS) as peer:
+        peer.sendall(request)
+        return b"".join(iter(lambda: peer.recv(1 << 16), b""))
+
+
+def other_requests_are_answered():
+    """HTTP/1.0 is streamed to without chunks; what is not served is refused"""
+    body = b'{"prompt":[1,2],"max_tokens":2,"stream":true}'
+    answer = said(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n"
+                  b"\r\n%b" % (len(body), body))
+    assert b"Connection: close" in answer and b"chunked" not in answer, answer
+    assert re.search(rb"\r\n\r\ndata: {.*\n\ndata: \[DONE\]\n\n$", answer,
+                     re.S), answer
+    for line, more, status in ((b"GET /nowhere", b"", b"404 Not Found"),
+                               (b"GET /tokenize", b"", b"405 Method Not"),
+                               (b"POST /tokenize", b"Content-Length: 99999999",
+                                b"413 Request Entity"),
+                               (b"POST /tokenize", b"Transfer-Encoding: chunked",
+                                b"413 Request Entity")):
+        answer = said(line + b" HTTP/1.1\r\nConnection: close\r\n" + more
+                      + b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 " + status), answer
+    assert said(b"nonsense\r\n\r\n") == b""
+
+
+def each_port_is_an_engine():
+    """a program has an engine at each port, with a cache and events of its own"""
+    program = [sys.executable, "-B", DEMO / "engine.py", "0", "0"]
+    endpoints = [f"ipc://{at.worker.directory}/{name}" for name in "ab"]
+    with subprocess.Popen(
+            [*program, *(f"--events={one}" for one in endpoints)], text=True,
+            stdout=subprocess.PIPE) as two:
+        try:
+            ports = [two.stdout.readline().split(":")[1] for _ in endpoints]
+            assert len(set(ports)) == 2, ports
+            body = json.dumps({"prompt": [1] * 40, "max_tokens": 1}).encode()
+            cached = [json.load(urllib.request.urlopen(
+                f"http://127.0.0.1:{int(port)}/v1/completions", body))["usage"][
+                    "prompt_tokens_details"]["cached_tokens"]
+                      for port in (ports[0], ports[0], ports[1])]
+            assert cached == [0, 32, 0], cached
+        finally:
+            two.terminate()
+    wrong = subprocess.run([*program, "--events", endpoints[0]], check=False,
+                           capture_output=True, text=True)
+    assert "2 engines need --events as often, not 1 times" in wrong.stderr
+    taken = subprocess.run([*program[:3], at.worker.address.split(":")[1]],
+                           check=False, capture_output=True, text=True)
+    assert taken.returncode == 1 and re.match(
+        "kv-stand-in: .*address already in use\n$", taken.stderr), taken
+
+
 def a_client_that_leaves_frees_its_place():
     """a client that hangs up leaves no request running"""
     response = at.post("/v1/completions", {
@@ -185,6 +242,8 @@ def main():
             streams_carry_usage,
             chat_is_tokenised_as_announced,
             mistakes_are_explained,
+            other_requests_are_answered,
+            each_port_is_an_engine,
             a_client_that_leaves_frees_its_place,
             deadlines_are_told,
             a_signal_stops_it])

@@ -24,6 +24,10 @@ WORDS = [" " + word for word in """
     would year you your""".split()]
 
 
+class ModelError(Exception):
+    """A model's directory that can't be used: why."""
+
+
 @lru_cache(maxsize=65536)
 def token_of(piece):
     """The id of one piece of text."""

@@ -10,7 +10,6 @@ import itertools
 import json
 from string import ascii_lowercase
 
-from template import byte_names
 from tokenizer import WORDS
 
 SPECIAL = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
@@ -26,6 +25,14 @@ TEMPLATE = """\
 
 # Another file, which a template's own folder may have: a router reads none.
 UNKNOWN = "{% include 'greeting.jinja' %}\n" + TEMPLATE
+
+
+def byte_names():
+    """The character that stands for each byte, as in GPT-2's vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return ({byte: chr(byte) for byte in plain}
+            | {byte: chr(256 + i) for i, byte in enumerate(others)})
 
 
 def _words():

@@ -392,11 +392,10 @@ sub read_reply {
 
 # Starts a simulated engine, demo/engine.py, whose options are the keys:
 # start_engine(block_size => 16, blocks => 1000).  An undefined value makes an
-# option without one.  The port is free to choose
-# unless given.  Answers (pid, port).
+# option without one.  Answers (pid, port); the port is a free one.
 
 sub start_engine {
-    my (%opts) = (port => 0, @_);
+    my (%opts) = @_;
 
     my @args;
 

@@ -85,6 +85,7 @@ class Emulated:
         shutil.copy(f"/{QEMU}", path / QEMU)
         self.programs = path / "root/programs"
         self.programs.mkdir(parents=True)
+        (self.programs / "kv-stand-in").symlink_to(ROOT / "demo/engine.py")
         nginx = self.programs / "nginx"
         nginx.write_text(NGINX.format(root=path, qemu=QEMU))
         nginx.chmod(0o755)
@@ -139,8 +140,7 @@ def built():
 
 def steps(path):
     """Does this program kill processes at each instruction, by processes.h?"""
-    text = path.read_text()
-    return '"processes.h"' in text and re.search(r"\bkilled_(at|behind)\(", text)
+    return re.search(r"\bkilled_(at|behind)\(", path.read_text())
 
 
 def units_pass():
@@ -178,7 +178,7 @@ def nginx_routes():
                 other.path / "root/first/conf")
     header = (other.path / "usr/sbin/nginx").read_bytes()[:20]
     assert header[18] == AARCH64, header
-    line, (overlap, cached) = check.routed(other, "arm64", "/root/first")
+    line, (overlap, cached) = check.routed(other, "/root/first")
     print(f"# {line}\n# overlap: {overlap} tokens, cached by the engine: "
           f"{cached}")
 

@@ -6,7 +6,6 @@ removed and purged; and the way of a new user, timed.  TAP.
 """
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -22,14 +21,15 @@ sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "t/system"),
 # pylint: disable=wrong-import-position
 import tap                                                      # noqa: E402
 from agreement import agreement                                 # noqa: E402
-from processes import free_port, wait_until                     # noqa: E402
 from root import Root, can_be_made                              # noqa: E402
-from worker import Worker                                       # noqa: E402
 
 EXAMPLES = Path("usr/share/doc/nginx-kv-router/examples")
 LINK = "/etc/nginx/modules-enabled/60-mod-http-kv-router.conf"
 OURS = ("*kv-router*", "*kv_router*", "*kv-relay*", "*kv-model-*",
-        "kv-simulate")
+        "kv-simulate", "kv-stand-in")
+# until the sizes of both caches are known
+KNOWN = """until [ $(curl -s http://127.0.0.1:8080/status | grep -o '"scraped"' \\
+            | wc -l) = 2 ]; do sleep 0.2; done"""
 LATER = "0.1.0+later"           # the version of an upgrade
 
 build = None                    # where to build, set by main()
@@ -38,12 +38,16 @@ packages = {}                   # the packages of a suite: [path]
 user = None                     # the root of the new user, in bookworm
 
 
-def readme_commands(title):
-    """The lines of the shell blocks of README's section."""
+def readme_blocks(title, language):
+    """The blocks of README's section that are in a language."""
     text = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)",
                      (ROOT / "README.md").read_text(), re.M | re.S)[1]
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
-    return [line for line in "".join(blocks).splitlines() if line]
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def readme_commands(title):
+    """The lines of the shell blocks of README's section."""
+    return "".join(readme_blocks(title, "sh")).splitlines()
 
 
 def source(root):
@@ -58,59 +62,23 @@ def built(root):
     return sorted((root.path / "root/nginx-kv-router/build/deb").glob("*.deb"))
 
 
-def routed(root, name, folder):
-    """README's quick start in a folder of the root, with free ports, and its
-    last request until it is routed by overlap: a line of nginx's log."""
-    lines = readme_commands("Quick start")
-    start, stop = (line for line in lines if line.startswith("nginx -c")
-                   and "reload" not in line)
-    chats = [line for line in lines if line.startswith("curl")]
-    assert len(chats) > 1 and "-s stop" in stop, lines
-    workers = [Worker(f"{name}-w{number}", directory,
-                      "--prefill-us-per-token", "1",
-                      "--decode-us-per-token", "100") for number in (1, 2)]
-    begun = False
-    try:
-        for worker in workers:
-            worker.wait_ready()
-        port = free_port()
-        config = root.path / folder.lstrip("/") / "conf/alone.conf"
-        text = config.read_text()
-        for old, new in (("listen  8080;", f"listen  127.0.0.1:{port};"),
-                         ("127.0.0.1:8001", workers[0].address),
-                         ("127.0.0.1:8002", workers[1].address)):
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        config.write_text(text)
-        log = root.path / "tmp/kv-alone.access.log"
-        log.write_text("")
-        begun = True
-        root.run("sh", "-ec", start, cwd=folder)
-
-        def ask(line):
-            return root.run("sh", "-ec", line.replace(
-                "127.0.0.1:8080", f"127.0.0.1:{port}"))[1]
-
-        wait_until("the sizes of the caches are known", lambda: all(
-            worker["estimates"][0]["source"] == "scraped" for worker in
-            json.loads(ask("curl -s http://127.0.0.1:8080/status"))["workers"]))
-        for line in chats[:-1]:
-            assert "choices" in ask(line), log.read_text()
-
-        def overlap():
-            ask(chats[-1])
-            lines = [line for line in log.read_text().splitlines()
-                     if re.search(r"/chat/.* overlap=[1-9]", line)]
-            return lines and lines[-1]
-        line = wait_until("a request that is routed by overlap", overlap)
-        return line, agreement(line)
-    finally:
-        if begun:
-            pid = root.path / "tmp/kv-alone.pid"
-            root.run("sh", "-ec", stop, cwd=folder, check=False)
-            wait_until("nginx to end", lambda: not pid.exists())
-        for worker in workers:
-            worker.stop()
+def routed(root, folder):
+    """README's quick start in a folder of the root, word for word, in a network
+    of its own: the last line of nginx's log, and what it agrees on."""
+    consoles = readme_blocks("Quick start", "console")
+    start, chats = ("\n".join(re.findall(r"^\$ (.*)$", console, re.M))
+                    for console in consoles)
+    (stop,) = (line for line in readme_commands("Quick start")
+               if "-s stop" in line)
+    log = root.path / "tmp/kv-alone.access.log"
+    log.unlink(missing_ok=True)
+    said = root.run(
+        "timeout", "120", "unshare", "--net", "--pid", "--fork",
+        "--kill-child", "bash", "-c", f"ip link set lo up\n{start}\n{KNOWN}\n"
+        f"{chats}\nexec 2> /dev/null\n{stop}", cwd=folder)[1]
+    assert said == re.sub(r"^\$ .*\n", "", "".join(consoles), flags=re.M), said
+    line = log.read_text().splitlines()[-1]
+    return line, agreement(line)
 
 
 # -------------------------------------------------------------------- tests
@@ -121,6 +89,7 @@ def a_user_gets_there():
     can_be_made()
     user = Root("bookworm", build / "roots", directory / "user")
     user.apt("update")
+    user.apt("install", "iproute2")     # of routed()
     source(user)
     begun = time.monotonic()
     for line in readme_commands("Installation"):
@@ -131,7 +100,7 @@ def a_user_gets_there():
                      cwd="/root/nginx-kv-router")
     installed = time.monotonic() - begun
     packages["bookworm"] = built(user)
-    line, (overlap, cached) = routed(user, "user", "/root/nginx-kv-router")
+    line, (overlap, cached) = routed(user, "/root/nginx-kv-router")
     print(f"# {installed:.0f} s to install, {time.monotonic() - begun:.0f} s "
           f"to a request that was routed by overlap:\n# {line}\n"
           f"# overlap: {overlap} tokens, cached by the engine: {cached}")
@@ -180,11 +149,16 @@ def lives(suite):
         for path in packages[suite]:
             shutil.copy(path, root.path / "root/first")
         root.apt("update")
-        root.apt("install", "curl", *(f"./first/{path.name}"
+        root.apt("install", "curl", "iproute2", *(f"./first/{path.name}"
                                       for path in packages[suite]))
         root.run("nginx", "-t")
         assert "kv-relay" in root.run("kv-relay", "--version")[1]
         root.run("kv-router-check", "kv_cost")
+        shutil.copytree(ROOT / "t/vectors/golden/model",
+                        root.path / "root/model")
+        status, said = root.run("timeout", "10", "kv-stand-in", "--tokenizer",
+                                "/root/model", check=False)
+        assert status == 124 and "ready on" in said, said
         module = root.run("dpkg-query", "-W", "-f", "${Depends}",
                           "libnginx-mod-http-kv-router")[1]
         provided = root.run("dpkg-query", "-W", "-f", "${Provides}",
@@ -193,7 +167,7 @@ def lives(suite):
         assert abi in provided, (module, provided)
         shutil.copy(root.path / EXAMPLES / "alone.conf",
                     root.path / "root/first/conf")
-        routed(root, f"first-{suite}", "/root/first")
+        routed(root, "/root/first")
 
         later(root.path / "root/later", packages[suite])
         (root.path / "root/later/conf").mkdir()
@@ -206,7 +180,7 @@ def lives(suite):
         assert (root.path / LINK.lstrip("/")).is_symlink(), LINK
         shutil.copy(root.path / EXAMPLES / "alone.conf",
                     root.path / "root/later/conf")
-        routed(root, f"later-{suite}", "/root/later")
+        routed(root, "/root/later")
 
         names = [path.name.split("_")[0] for path in packages[suite]]
         root.apt("remove", *names)

@@ -87,11 +87,18 @@ def blocks(language, text):
                       re.MULTILINE | re.DOTALL)
 
 
+def shell(title):
+    """The commands of a section, those of its consoles behind the others."""
+    return ("".join(blocks("sh", section(title))).splitlines()
+            + re.findall(r"^\$ (.*)$", "".join(
+                blocks("console", section(title))), re.M))
+
+
 def commands(title):
     """The curl commands of a section: (method, url, headers, body)."""
     found = []
-    for line in "".join(blocks("sh", section(title))).splitlines():
-        line = line.replace('\'"$(seq -s, 100)"\'', HUNDRED)
+    for line in shell(title):
+        line = line.partition(" | ")[0].replace('\'"$(seq -s, 100)"\'', HUNDRED)
         if not line.startswith("curl "):
             continue
         words = iter(shlex.split(line)[1:])
@@ -123,7 +130,7 @@ class Fixture:
         self.redis_port = free_port()
         self.engines = {}
         self.processes = []
-        self.nginx = self.prefix = self.log = None
+        self.nginx = self.prefix = self.log = self.answer = None
         self.port = 0
 
     def start(self):
@@ -280,7 +287,7 @@ class Fixture:
     def line(self, *request):
         """The line of the access log of a request that is a success."""
         before = len(self.log.read_text().splitlines())
-        self.json(*request)
+        self.answer = self.json(*request)
         (line,) = wait_until("the line in the log", lambda:
                              self.log.read_text().splitlines()[before:])
         return line
@@ -349,7 +356,7 @@ def the_relays_run():
 
 
 def failures_are_named():
-    """what the README says is seen when engines are attached wrong is said"""
+    """what is seen by the pages when engines are attached wrong is said"""
     said = "".join(path.read_text() for folder in ("src", "ngx_module", "relay")
                    for path in (ROOT / folder).rglob("*.c"))
     said = re.sub(r'"\s*\n\s*"', "", said)
@@ -360,7 +367,7 @@ def failures_are_named():
                  "stored other blocks than those of the prompts that it "
                  "answered", "was ever received"):
         assert text in said, text
-        assert text in section("Does it work?"), text
+        assert text in section("Do events arrive?"), text
 
 
 def links_lead_somewhere():
@@ -433,11 +440,12 @@ def the_quick_start_is_accepted():
 def nginx_alone_is_accepted():
     """conf/alone.conf is accepted by nginx -t"""
     assert "redis" not in re.sub("#.*", "", ALONE)
-    assert [line.split("  #")[0].strip() for line in "".join(
-        blocks("sh", section("Quick start"))).splitlines()
-        if line.startswith("nginx ")] == [
-            'nginx -c "$PWD/conf/alone.conf"' + more
-            for more in ("", " -s reload", " -s stop")]
+    assert [line.split("  #")[0].strip() for line in shell("Quick start")
+            if line.startswith("nginx ")] == [
+                'nginx -c "$PWD/conf/alone.conf"' + more
+                for more in (" -s reload", " -s stop", "")]
+    assert len("".join(blocks("sh", section("Installation")) + blocks(
+        "console", section("Quick start"))).splitlines()) <= 12
     at.install("alone", ALONE)
 
 
@@ -475,10 +483,18 @@ def nginx_alone_runs():
                            "confidence=ESTIMATED ", line)
         assert fields, line
         workers.append(fields[1])
+        assert f'"usage": {json.dumps(at.answer["usage"])}}}\n' \
+            in section("Quick start"), at.answer
         wait_until("the estimate knows of it", lambda: at.json(
             "GET", "/status")["routed"]["unread"] == 0)
     assert workers[0] == workers[1], workers
     agreement(line)
+    (cut,), (told,) = shell("Does it work?"), blocks(
+        "console", section("Does it work?"))
+    said = subprocess.run(cut.replace("/tmp/kv-alone.access.log", str(at.log)),
+                          shell=True, check=True, capture_output=True,
+                          text=True).stdout
+    assert f"$ {cut}\n{said}".replace("=w2", "=w1") == told, said
     ids = commands("Synopsis")[2]
     for command, is_there in ((second, True), (ids, False), (ids, True)):
         line = at.line(*command)
@@ -665,7 +681,7 @@ def the_sample_runs():
         score for score in at.json(*commands("Synopsis")[3])["scores"]
         if score["worker_id"] in WORKERS])
     chat_and_complete()
-    workers, query = commands("Does it work?")
+    workers, query = commands("Do events arrive?")
     assert all(worker["counters"]["blocks_stored"]
                and worker["confidence"] == "EXACT"
                for worker in at.json(*workers)

@@ -46,6 +46,7 @@ DEBUG = "error_log  /var/log/nginx/error.log debug;"
 # Our own programs: what they are called with is in their --help.
 
 PROGRAMS = {"kv-relay": BUILD / "kv-relay",
+            "kv-stand-in": ROOT / "demo/engine.py",
             **{name: ROOT / "util" / name
                for name in ("kv-simulate", "kv-router-check", "kv-model-dump",
                             "kv-model-check")}}
@@ -66,6 +67,7 @@ FOREIGN = {
     "systemctl": "needs systemd: t/system/test_tasks.py starts the units",
     "echo": "writes to /sys", "printf": "writes a file of the engine",
     "grep": "a part of what curl prints", "tail": "the end of a log",
+    "cut": "a part of what others print",
     "jq": "the same, of JSON", "service": "an upgrade: test_upgrade.py",
     "tar": "unpacks what kv-model-dump wrote: t/system/test_model_dump.py",
 }
@@ -483,16 +485,16 @@ def shell(text):
 
 
 def try_console(block):
-    """Its commands are as in sh; kv-router-check and programs say the same."""
+    """Its commands are as in sh; some programs say the same."""
     steps = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block.text,
                        re.M)
     demand(steps and block.text.startswith("$ "), "no command in it")
     for line, told in steps:
         shell(line)
         name = next(word for word in shlex.split(line) if "=" not in word)
-        if name in ("kv-router-check", "luajit"):
-            line = line.replace("kv-router-check",
-                                str(PROGRAMS["kv-router-check"]), 1)
+        if name in ("kv-router-check", "luajit") \
+                or name == "kv-simulate" and told:
+            line = line.replace(name, str(PROGRAMS.get(name, name)), 1)
             said = run("bash", "-c", re.sub("LUA_PATH='.*?' ", "", at.moved(
                 line)), cwd=at.folder, env=lua_env())[1]
             same(told, said.replace(f"{at.etc}/", "/etc/nginx/"))

@@ -31,6 +31,8 @@ EXPECTED = (
     "usr/bin/kv-model-dump",
     "usr/lib/nginx-kv-router/libkvr.so",
     "usr/bin/kv-simulate",
+    "usr/bin/kv-stand-in",
+    "usr/share/kv-stand-in/template.py",
     "usr/lib/nginx-kv-router/libkvr_simulate.so",
 )
 

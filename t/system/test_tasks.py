@@ -30,7 +30,6 @@ WORDS = 450                     # of a page, but for its blocks
 ENGINES = {"vllm": "vllm", "sglang.launch_server": "sglang",
            "trtllm-serve": "vllm"}      # program -> engine.py's --engine
 OURS = {"kv-relay": BUILD / "kv-relay", "kv-stand-in": ROOT / "demo/engine.py"}
-PORT = ["--port"] if '"--port"' in OURS["kv-stand-in"].read_text() else []
 # What a busy machine does: see test_docs.py's end().
 # The first request may come before the first probe of an engine.
 LATE = (" pick() took ", "timeout, routed by load", "is not read: timeout",
@@ -165,7 +164,7 @@ class Page:
         block = value(words, "--block-size") or value(words, "--page-size")
         events = json.loads(self.moved(value(words, "--kv-events-config")
                                        or "{}"))
-        options = [*PORT, self.port(value(words, "--port")),
+        options = [self.port(value(words, "--port")),
                    "--engine", ENGINES[words[0]], "--block-size", block or 16,
                    "--model", value(words, "--served-model-name") or "demo",
                    "--prefill-us-per-token", 1, "--decode-us-per-token", 1000]
