@@ -46,6 +46,8 @@ DEFAULT = "kv_cost"
 POLICIES = {
     "kv_cost": "the default",
     "kv_cost={ dynamo = true }": "Dynamo's cost",
+    "kv_cost={ dynamo = true, overlap_credit = 2, prefill_load_scale = 4, "
+    "active_request_weight = 64 }": "Dynamo's agentic preset",
     "cache_aware": "SGLang's rule",
     "affinity_gate": "llm-d's filter and scorer",
     "weighted": "llm-d's weights",
