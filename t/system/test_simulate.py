@@ -216,6 +216,39 @@ def own_policies_are_found():
     assert 'policy "acme.broken"' in err and "broken.lua:1: no" in err, err
 
 
+def how_far_from_perfect():
+    """--bound has a second table, and bench/bound.py prints a row a cell"""
+    status, out, err = simulate(
+        *SMALL, "--requests", 40, "--bound", "--policy", "kv_cost", "--policy",
+        "look_ahead={ requests = 2 }", "--json", "bound.json")
+    assert status == 0, err
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]]
+            for line in out.split("\n\n")[-1].splitlines()]
+    assert rows[0][1:4] == ["TTFT mean", "bound", "times"], out
+    assert [row[0] for row in rows[2:]] \
+        == ["kv_cost", "look_ahead { requests = 2 }"], out
+    assert all(float(row[3]) >= 1 and float(row[6]) >= 1 for row in rows[2:])
+    (at / "bound").mkdir()
+    (at / "bound" / "chat-8w-load0.9-cache50-delay50-routers1.json") \
+        .symlink_to(at / "bound.json")
+    done = subprocess.run(
+        [ROOT / "bench" / "bound.py", "--print", "--results", at],
+        capture_output=True, text=True, timeout=HANGS, check=False)
+    assert done.returncode == 1, "cells are missing"
+    assert done.stdout.splitlines()[-1].startswith("| chat-8w"), done.stderr
+
+
+def engines_pull():
+    """--pull lets engines pull what another one has, which kv_cost weighs"""
+    status, _, err = simulate(
+        "--workload", "fork", "--requests", 44, "--seeds", 1, "--pull", "26,4",
+        "--json", "pull.json", "--policy",
+        "kv_cost={ pull = { base_ms = 26, ms_per_1000_tokens = 4 } }")
+    assert status == 0, err
+    told = json.loads((at / "pull.json").read_text())
+    assert told["runs"][0]["seeds"][0]["pulled"] > 0, told
+
+
 def traces_are_read():
     """a trace of Mooncake's form and one of a log; a wrong line is named"""
     (at / "trace").write_text("".join(json.dumps(record) + "\n" for record in (
@@ -302,6 +335,9 @@ def mistakes_are_told():
             (("--seeds",), "--seeds needs a value"),
             (("--engine", "trtllm"), "--engine must be vllm or sglang"),
             (("--times", "speed=1"), "none of base, prefill"),
+            (("--pull", "30"), '--pull: "30" is no pair of ms, as 30,4'),
+            (("--pull", "30,4", "--restart", "9"),
+             "--pull goes without --restart, and --bound without --tenants"),
             (("--trace", "/nowhere"), "/nowhere"),
             (("--trace", "a", "--conversations", "b"), "leave one of them out"),
             (("--share-loss", "0.1"),
@@ -342,7 +378,8 @@ def main():
             tenants_take_turns,
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
-            own_policies_are_found, traces_are_read, logs_of_nginx_are_read,
+            own_policies_are_found, how_far_from_perfect, engines_pull,
+            traces_are_read, logs_of_nginx_are_read,
             what_is_drawn_is_a_file, mistakes_are_told])
 
 

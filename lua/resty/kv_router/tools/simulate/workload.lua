@@ -220,6 +220,23 @@ function KINDS.burst(draw, list, at, size)
 end
 
 
+-- A session that has read 40,000 tokens forks 43 agents at once, ten seconds
+-- later: each begins with all of it, and a task of its own.
+function KINDS.fork(draw, list, at, size)
+    local of, later = part(20000 + #list, 40000, size), 10
+
+    question(draw, list, at, of, { 100, 1000, 200 }, { 100, 1000, 300 })
+
+    for _ = 1, 43 do
+        question(draw, list, at, of, { 200, 3000, 600 }, { 50, 1000, 200 })
+        later = later + exponential(draw, 0.05)
+        list[#list].later = later
+    end
+
+    return 44
+end
+
+
 _M.KINDS = {}
 
 for name in pairs(KINDS) do
@@ -443,7 +460,8 @@ end
 
 
 -- Sets the times at which conversations begin so that the fleet of engines is
--- busy for a share `load` of the time.  Thinking stays as it is.
+-- busy for a share `load` of the time.  Thinking, and what comes `later` than
+-- another conversation, stay as they are.
 function _M.spread(list, load, workers, times, size)
     local span = list[#list].at - list[1].at
     local wanted = _M.work(list, times, size, {}) / workers / load
@@ -456,7 +474,7 @@ function _M.spread(list, load, workers, times, size)
     local scale = span > 0 and wanted / span or 1
 
     for _, talk in ipairs(list) do
-        talk.at = (talk.at - first) * scale
+        talk.at = (talk.at - first) * scale + (talk.later or 0)
     end
 
     return wanted
