@@ -23,6 +23,7 @@ local json = require "cjson"
 local plot = require "resty.kv_router.tools.simulate.plot"
 local prompts = require "resty.kv_router.tools.simulate.prompts"
 local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local sessions = require "resty.kv_router.tools.simulate.sessions"
 local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 local world = require "resty.kv_router.tools.simulate.world"
@@ -61,6 +62,7 @@ local NUMBERS = {
     restart = { least = 1, most = 1e7 },
     ["restart-time"] = { default = 60, least = 0, most = 1e5 },
     load = { default = 0.7, least = 0.01, most = 10 },
+    system = { default = 0, least = 0, most = 1e6, whole = true },
     requests = { default = 5000, least = 1, most = 1e7, whole = true },
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
                           whole = true },
@@ -284,6 +286,7 @@ local function options_of(args)
 
         elseif name == "workload" or name == "trace" or name == "json"
                or name == "plots" or name == "conversations"
+               or name == "sessions" or name == "tokenizer"
         then
             found[name] = value
 
@@ -310,6 +313,14 @@ local function options_of(args)
 
     if found.sensitivity and found.seeds == 1 then
         fail(2, "--sensitivity needs at least 2 seeds: one has no interval")
+    end
+
+    if not found.sessions ~= not found.tokenizer
+       or found.sessions and (found.trace or found.tenants
+                              or found.conversations)
+    then
+        fail(2, "--sessions needs a --tokenizer, and goes without --trace, "
+                .. "--tenants and --conversations")
     end
 
     check_routers(found)
@@ -377,7 +388,10 @@ local function talks_of(options, seed)
         })
     end
 
-    if options.trace then
+    if options.sessions then
+        talks, err = sessions.of(options, seed)
+
+    elseif options.trace then
         talks, err = read_trace(options)
 
     else
@@ -594,7 +608,7 @@ local function plots(options, results, ceilings)
         lines[i] = { policy.title, results[i].ttfts }
     end
 
-    local title = options.trace or options.workload
+    local title = options.trace or options.sessions or options.workload
 
     write(options.plots .. "/ladder.svg",
           plot.ladder("Hit rates: " .. title, groups))
@@ -738,6 +752,7 @@ local function main(library, ...)
     end
 
     index.load(library)
+    sessions.library = library:gsub("_simulate", "")
     simulate(options)
 end
 
