@@ -94,14 +94,14 @@ OF_SESSIONS = ((8, 16, 8, 16), 300, 5000)
 # Workloads that others have published: (load, requests, numbers of routers).
 SHAPES = {
     "agentic-trace-replay": (0.7, 1600, (1,)),
-    "azure-code": (0.7, 6000, (1, 4)),
-    "azure-conv": (0.7, 6000, (1,)),
-    "batch-summarization-rag": (0.5, 1000, (1,)),
-    "batch-synthetic-data-generation": (0.7, 600, (1,)),
-    "code-generation": (0.7, 1600, (1,)),
-    "deep-research": (0.7, 1600, (1, 4)),
-    "interactive-chat": (0.7, 4000, (1, 4)),
-    "reasoning": (0.7, 300, (1,)),
+    "code-generation": (0.7, 800, (1,)),
+    "interactive-chat": (0.7, 2000, (1, 4)),
+    "azure-code": (0.7, 3000, (1, 4)),
+    "deep-research": (0.7, 800, (1, 4)),
+    "batch-summarization-rag": (0.5, 500, (1,)),
+    "azure-conv": (0.7, 3000, (1,)),
+    "batch-synthetic-data-generation": (0.7, 300, (1,)),
+    "reasoning": (0.7, 150, (1,)),
 }
 
 QUICK = ((0, 2), (1, 0), (2, 3), (3, 1))
@@ -155,8 +155,9 @@ def design_of(options):
     if options.shapes:
         return [{"workload": name, "load": load, "cache": 50, "workers": 8,
                  "event-delay": 50, "routers": routers, "requests": requests}
+                for routers in (1, 4)
                 for name, (load, requests, numbers) in SHAPES.items()
-                for routers in numbers]
+                if routers in numbers]
 
     return cells(options.quick)
 
