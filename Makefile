@@ -478,8 +478,8 @@ rivals: deps-demo
 	        chats75) chats40 agents))
 
 ## make matrix      policies over 96 simulated fleets and workloads, ten seeds
-##                  (an hour); QUICK=1: 24 of them, three seeds; SHAPES=1: 12
-##                  cells of workloads that others have published (20 minutes);
+##                  (an hour); QUICK=1: 24 of them, three seeds; SHAPES=1:
+##                  nine workloads that others have published (8 minutes);
 ##                  SESSIONS=FILE TOKENIZER=DIR: recorded sessions (10 minutes)
 
 matrix: lib

@@ -192,7 +192,7 @@ def a_matrix_is_printed_and_drawn():
     there("sessions-1-3", sessions="a", tokenizer="b")
     assert "8 of 8 cells" in printed("--sessions", "a").stdout
     there("shapes-1-3", sessions=None, shapes=True)
-    assert "12 of 12 cells" in printed("--shapes").stdout
+    assert "9 of 9 cells" in printed("--shapes").stdout
     cells = there("sensitivity-101-3", sessions=None, shapes=False, quick=True)
     done = printed("--sensitivity")
     assert "24 of 24 cells, 3 seeds" in done.stdout, done.stderr
