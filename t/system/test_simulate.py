@@ -10,6 +10,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 from stage import NOBODY, ROOT, Stage, tap, wait_until
 
@@ -39,7 +40,8 @@ def help_is_there():
     """--help tells every option"""
     status, out, _ = simulate("--help")
     assert status == 0
-    for word in ("--policy", "--workload", "--trace", "--event-delay",
+    for word in ("--policy", "--workload", "--trace", "--sessions",
+                 "--tokenizer", "--system", "azure-conv", "--event-delay",
                  "--plots", "--compare", "Exit status"):
         assert word in out, word
 
@@ -172,18 +174,27 @@ def a_matrix_is_printed_and_drawn():
         "--sensitivity", "--json", "cell.json",
         *(word for policy in matrix.POLICIES for word in ("--policy", policy)))
     assert status == 0, err
-    cells = at / "results" / "sensitivity-101-3"
-    cells.mkdir(parents=True)
-    for cell in matrix.cells(True):
-        (cells / f"{matrix.name_of(cell)}.json").symlink_to(at / "cell.json")
 
-    def printed():
+    def there(kind, **asked):
+        cells = at / "results" / kind
+        cells.mkdir(parents=True)
+        for cell in matrix.design_of(SimpleNamespace(**asked)):
+            (cells / f"{matrix.name_of(cell)}.json").symlink_to(
+                at / "cell.json")
+        return cells
+
+    def printed(*more):
         return subprocess.run(
-            [ROOT / "bench" / "matrix.py", "--sensitivity", "--print",
+            [ROOT / "bench" / "matrix.py", *more, "--print",
              "--results", at / "results", "--plot", at / "plots"],
             capture_output=True, text=True, timeout=HANGS, check=False)
 
-    done = printed()
+    there("sessions-1-3", sessions="a", tokenizer="b")
+    assert "8 of 8 cells" in printed("--sessions", "a").stdout
+    there("shapes-1-3", sessions=None, shapes=True)
+    assert "9 of 9 cells" in printed("--shapes").stdout
+    cells = there("sensitivity-101-3", sessions=None, shapes=False, quick=True)
+    done = printed("--sensitivity")
     assert "24 of 24 cells, 3 seeds" in done.stdout, done.stderr
     assert "| chat | `lmetric` |" in done.stdout, done.stdout
     assert "No results" not in done.stdout, done.stdout
@@ -192,7 +203,7 @@ def a_matrix_is_printed_and_drawn():
         assert len(drawn.getroot()) > 40, plot
     gone = sorted(cells.iterdir())[0]
     gone.unlink()
-    done = printed()
+    done = printed("--sensitivity")
     assert done.returncode == 1, done.stdout
     assert f"No results: {gone.stem}." in done.stdout, done.stdout
 
@@ -360,6 +371,8 @@ def mistakes_are_told():
              '--classes: "a" is no list of 1 to 8 NAME=WEIGHT'),
             (("--tenants", "2", "--cache", "5"),
              "--tenants draws a workload for --blocks"),
+            (("--sessions", "a"), "--sessions needs a --tokenizer"),
+            (("--sessions", "a", "--tokenizer", "/nowhere"), "/nowhere: "),
             (("--compare", "a"), "--compare needs two files, 1 were given"),
             (("chat",), '"chat" is no option')):
         status, _, err = simulate(*args)

@@ -24,6 +24,7 @@ local plot = require "resty.kv_router.tools.simulate.plot"
 local prompts = require "resty.kv_router.tools.simulate.prompts"
 local pulls = require "resty.kv_router.tools.simulate.pulls"
 local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local sessions = require "resty.kv_router.tools.simulate.sessions"
 local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 local world = require "resty.kv_router.tools.simulate.world"
@@ -62,6 +63,7 @@ local NUMBERS = {
     restart = { least = 1, most = 1e7 },
     ["restart-time"] = { default = 60, least = 0, most = 1e5 },
     load = { default = 0.7, least = 0.01, most = 10 },
+    system = { default = 0, least = 0, most = 1e6, whole = true },
     requests = { default = 5000, least = 1, most = 1e7, whole = true },
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
                           whole = true },
@@ -297,6 +299,7 @@ local function options_of(args)
 
         elseif name == "workload" or name == "trace" or name == "json"
                or name == "plots" or name == "conversations"
+               or name == "sessions" or name == "tokenizer"
         then
             found[name] = value
 
@@ -327,6 +330,14 @@ local function options_of(args)
 
     if found.pull and found.restart or found.bound and found.tenants then
         fail(2, "--pull goes without --restart, and --bound without --tenants")
+    end
+
+    if not found.sessions ~= not found.tokenizer
+       or found.sessions and (found.trace or found.tenants
+                              or found.conversations)
+    then
+        fail(2, "--sessions needs a --tokenizer, and goes without --trace, "
+                .. "--tenants and --conversations")
     end
 
     check_routers(found)
@@ -394,7 +405,10 @@ local function talks_of(options, seed)
         })
     end
 
-    if options.trace then
+    if options.sessions then
+        talks, err = sessions.of(options, seed)
+
+    elseif options.trace then
         talks, err = read_trace(options)
 
     else
@@ -620,7 +634,7 @@ local function plots(options, results, ceilings)
         lines[i] = { policy.title, results[i].ttfts }
     end
 
-    local title = options.trace or options.workload
+    local title = options.trace or options.sessions or options.workload
 
     write(options.plots .. "/ladder.svg",
           plot.ladder("Hit rates: " .. title, groups))
@@ -764,6 +778,7 @@ local function main(library, ...)
     end
 
     index.load(library)
+    sessions.library = library:gsub("_simulate", "")
     simulate(options)
 end
 

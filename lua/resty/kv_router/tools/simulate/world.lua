@@ -283,6 +283,20 @@ local function admit(self, router, worker)
 end
 
 
+-- The conversation has ended; another one may follow it.
+local function over(self, talk)
+    local following = talk.following
+
+    self.talks = self.talks - 1
+    prompts.drop(talk)
+
+    if following then
+        plan(self, self.now + following.think, "arrive",
+             { talk = following, turn = 1, before = 0 })
+    end
+end
+
+
 -- What the engine calls.
 local function on_first(request, now)
     local self = request.world
@@ -341,8 +355,7 @@ local function on_done(request, now)
                before = request.prompt + request.output })
 
     else
-        self.talks = self.talks - 1
-        prompts.drop(talk)
+        over(self, talk)
     end
 
     admit(self, request.router, request.worker)
@@ -381,14 +394,12 @@ local function arrive(self, asked)
 
     if prompt + turn.output > conf.blocks * size then
         self.refused = self.refused + 1
-        self.talks = self.talks - 1
-        prompts.drop(talk)
-        return
+        return over(self, talk)
     end
 
     local request = {
         world = self, asked = asked, talk = talk, turn = asked.turn,
-        session = "s" .. talk.own,
+        session = "s" .. (talk.session or talk.own),
         prompt = prompt, output = turn.output,
         prompt_blocks = n, locals = locals, names = names,
         blocks = ffi_new("int32_t[?]", floor((prompt + turn.output) / size)
@@ -627,7 +638,9 @@ function _M.run(conf, talks, clock, progress)
     end
 
     for _, talk in ipairs(talks) do
-        plan(self, talk.at, "arrive", { talk = talk, turn = 1, before = 0 })
+        if not talk.after then
+            plan(self, talk.at, "arrive", { talk = talk, turn = 1, before = 0 })
+        end
     end
 
     for _, worker in ipairs(conf.restart and self.workers or {}) do
