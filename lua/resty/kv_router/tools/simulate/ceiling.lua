@@ -26,6 +26,9 @@ local percentile = require "resty.kv_router.tools.simulate.figures".percentile
 local sort = table.sort
 
 
+local MARKS = 64                 -- at which a bound looks in a prompt, at most
+
+
 local _M = {}
 
 
@@ -128,14 +131,35 @@ local function seconds_of(prompt, cached, times, step)
 end
 
 
--- A list of { at, start, work, alone } for the requests of asked (see world.lua):
--- when each came, the earliest time at which it can begin, and the seconds that
--- it needs then, without and with the fixed time of steps.  A block that any
--- prompt before had is cached everywhere as soon as it can be, and so is an
--- answer.
+-- At least so many seconds pass before the first token of a request at idle
+-- engines.  It can wait until some of its first `low` blocks are ready, and
+-- compute the rest.  For so many of them that lie between two marks, the wait is
+-- at least that of the lower mark, and the rest at least that of the upper one.
+local function alone_of(it, low, names, ready, conf)
+    local marks = max(1, ceil(low / MARKS))
+    local least, mark = 1 / 0, 0
+
+    repeat
+        local wait = mark > 0 and max(0, ready[names[mark - 1]] - it.at) or 0
+        local _, seconds
+
+        mark = min(low, mark + marks)
+        _, seconds = seconds_of(it.prompt, mark * conf.block_size, conf.times,
+                                conf.max_tokens)
+        least = min(least, wait + seconds)
+    until mark == low
+
+    return least
+end
+
+
+-- A list of { at, work, left, busy, alone } for the requests of asked (see
+-- world.lua): when each came, the seconds that it needs if all blocks that any
+-- prompt before had are cached, without the fixed time of steps, and the least
+-- seconds before its first token.  An answer is cached, too.
 local function jobs_of(asked, conf)
     local size, times, jobs = conf.block_size, conf.times, {}
-    local ready = {}             -- by a block's name: the earliest time
+    local ready = {}             -- by a block's name: not before this time
 
     for i, it in ipairs(asked) do
         local turn, prompt = it.talk.turns[it.turn], it.prompt
@@ -154,25 +178,25 @@ local function jobs_of(asked, conf)
             end
         end
 
-        local start = max(it.at, low > 0 and ready[names[low - 1]] or 0)
-        local work, alone = seconds_of(prompt, low * size, times,
-                                       conf.max_tokens)
+        local work = seconds_of(prompt, low * size, times, conf.max_tokens)
         local token = times.prefill + times.prefill_context * low * size
+        local start = max(it.at + times.base,
+                          low > 0 and ready[names[low - 1]] or 0)
+
+        jobs[i] = { at = it.at, work = work, left = work, busy = 0,
+                    alone = alone_of(it, low, names, ready, conf) }
 
         for block = low, floor((prompt + turn.output) / size) - 1 do
-            ready[names[block]] = start + times.base + token
-                * (min((block + 1) * size, prompt) - low * size)
+            ready[names[block]] = start
+                + token * (min((block + 1) * size, prompt) - low * size)
         end
-
-        jobs[i] = { at = it.at, start = start, work = work, left = work,
-                    busy = 0, alone = start - it.at + alone }
 
         if it.turn == #it.talk.turns then
             prompts.drop(it.talk)
         end
     end
 
-    sort(jobs, function(a, b) return a.start < b.start end)
+    sort(jobs, function(a, b) return a.at < b.at end)
 
     return jobs
 end
@@ -190,7 +214,7 @@ end
 function _M.bounds(asked, conf)
     local alone, total, waits = {}, 0, 0
     local heap = new_heap(function(a, b)
-        return a.work < b.work or a.work == b.work and a.start < b.start
+        return a.work < b.work or a.work == b.work and a.at < b.at
     end)
     local now = 0
 
@@ -215,7 +239,7 @@ function _M.bounds(asked, conf)
     end
 
     for i, job in ipairs(jobs_of(asked, conf)) do
-        serve(job.start)
+        serve(job.at)
         heap:push(job)
         alone[i] = job.alone
         total = total + job.alone
