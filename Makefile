@@ -478,13 +478,16 @@ rivals: deps-demo
 	        chats75) chats40 agents))
 
 ## make matrix      policies over 96 simulated fleets and workloads, ten seeds
-##                  (an hour); QUICK=1: 24 of them, three seeds
+##                  (an hour); QUICK=1: 24 of them, three seeds; SHAPES=1:
+##                  nine workloads that others have published (8 minutes);
+##                  SESSIONS=FILE TOKENIZER=DIR: recorded sessions (10 minutes)
 
 matrix: lib
 	$(PYTHON) -B bench/matrix.py --results $(BUILD)/matrix \
-	    $(if $(QUICK),--quick)
-	$(PYTHON) -B bench/routers.py --results $(BUILD)/routers \
-	    --seeds $(if $(QUICK),3,10) matrix
+	    $(if $(QUICK),--quick) $(if $(SHAPES),--shapes) \
+	    $(if $(SESSIONS),--sessions $(SESSIONS) --tokenizer $(TOKENIZER))
+	$(if $(SHAPES)$(SESSIONS),,$(PYTHON) -B bench/routers.py --results $(BUILD)/routers \
+	    --seeds $(if $(QUICK),3,10) matrix)
 
 
 ## make fair        who goes first where one tenant asks for too much: orders of

@@ -4,7 +4,8 @@
 """Which policy has the lowest TTFT, over many fleets and workloads.
 
     matrix.py [--results DIR] [--quick] [--jobs N] [--choose] [--print]
-              [--sensitivity] [--plot FOLDER]
+              [--sensitivity] [--shapes] [--sessions FILE --tokenizer DIR]
+              [--plot FOLDER]
 
 Runs util/kv-simulate for each cell of a fractional design: six workloads times
 16 combinations of load, cache, fleet, delay of events and number of routers,
@@ -19,6 +20,10 @@ Half of the seeds, from 101 on, are for choosing parameters: --choose and
 --sensitivity: the cells of --quick, each five times: as they are, and with the
 times decode and decode_context of a step halved and doubled.  Prints which
 orders of the default and another policy hold.
+--shapes: nine workloads that others have published, a cell each.
+--sessions: four combinations for recorded sessions (kv-simulate tells their
+form, and what --tokenizer is), with and without a system prompt that all share.
+Both take the seeds 1 to 3.
 --print: nothing is run, the results that are there are printed.
 
 A cell's results are written to DIR when the cell is done, and a cell that is
@@ -46,6 +51,8 @@ DEFAULT = "kv_cost"
 POLICIES = {
     "kv_cost": "the default",
     "kv_cost={ dynamo = true }": "Dynamo's cost",
+    "kv_cost={ dynamo = true, overlap_credit = 2, prefill_load_scale = 4, "
+    "active_request_weight = 64 }": "Dynamo's agentic preset",
     "cache_aware": "SGLang's rule",
     "affinity_gate": "llm-d's filter and scorer",
     "weighted": "llm-d's weights",
@@ -82,6 +89,23 @@ WORKLOADS = {
     "shared": ((8, 64, 8, 512), 200, 8000),
 }
 
+# Recorded sessions, by the tokens of a system prompt; as above.
+SESSIONS = {0: "sessions", 3000: "sessions-3000"}
+OF_SESSIONS = ((8, 16, 8, 16), 300, 5000)
+
+# Workloads that others have published: load and requests.
+SHAPES = {
+    "agentic-trace-replay": (0.7, 1600),
+    "code-generation": (0.7, 800),
+    "deep-research": (0.7, 800),
+    "interactive-chat": (0.7, 2000),
+    "azure-code": (0.7, 3000),
+    "azure-conv": (0.7, 3000),
+    "batch-summarization-rag": (0.5, 500),
+    "batch-synthetic-data-generation": (0.7, 300),
+    "reasoning": (0.7, 150),
+}
+
 QUICK = ((0, 2), (1, 0), (2, 3), (3, 1))
 
 # The bounds that the default has to keep.
@@ -100,13 +124,14 @@ def times(a, b):
     return (a + b - 2) % 3 + 1
 
 
-def cells(quick):
+def cells(quick, workloads=None):
     """The design: an orthogonal array of strength 2 for each workload."""
     rows = QUICK if quick else [(a, b) for a in range(4) for b in range(4)]
     found = []
 
     for a, b in rows:
-        for workload, (fleet, requests, most) in WORKLOADS.items():
+        for workload, (fleet, requests, most) in (workloads
+                                                  or WORKLOADS).items():
             workers = fleet[a ^ b]
 
             found.append({
@@ -119,6 +144,22 @@ def cells(quick):
             })
 
     return found
+
+
+def design_of(options):
+    """What is asked for: the cells."""
+    if options.sessions:
+        return [{**cell, "sessions": options.sessions, "system": system,
+                 "tokenizer": options.tokenizer}
+                for system, name in SESSIONS.items()
+                for cell in cells(True, {name: OF_SESSIONS})]
+
+    if options.shapes:
+        return [{"workload": name, "load": load, "cache": 50, "workers": 8,
+                 "event-delay": 50, "routers": 1, "requests": requests}
+                for name, (load, requests) in SHAPES.items()]
+
+    return cells(options.quick)
 
 
 def name_of(cell):
@@ -135,7 +176,8 @@ def run(cell, policies, seeds, path, more):
                "--first-seed", str(seeds[0]), "--seeds", str(seeds[1]), *more]
 
     for key, value in cell.items():
-        command += [f"--{key}", str(value)]
+        if key != "workload" or "sessions" not in cell:
+            command += [f"--{key}", str(value)]
 
     for policy in policies:
         command += ["--policy", policy]
@@ -151,6 +193,11 @@ def run(cell, policies, seeds, path, more):
 
 
 # ---- figures ----------------------------------------------------------------
+
+def workloads_of(found):
+    """The workloads of the cells, in their order."""
+    return list(dict.fromkeys(cell["workload"] for cell, _ in found))
+
 
 def interval(values):
     """Mean and half of the 95 % interval."""
@@ -219,11 +266,11 @@ def by_workload(found, policies):
     """
     table = {}
 
-    for workload in WORKLOADS:
+    for workload in workloads_of(found):
         own = [regrets(result) for cell, result in found
                if cell["workload"] == workload]
 
-        for policy in policies if own else ():
+        for policy in policies:
             table[workload, policy] = ratios(
                 [sum(seeds) / len(own)
                  for seeds in zip(*(logs[policy] for logs in own))])
@@ -271,16 +318,16 @@ def row(*values):
     print("| " + " | ".join(values) + " |")
 
 
-def print_summary(table, policies):
+def print_summary(table, workloads, policies):
     """Regret by workload and policy."""
     print("Geometric mean of the regret (upper 95 % bound):\n")
-    row("policy", *WORKLOADS)
-    row(*["---"] * (len(WORKLOADS) + 1))
+    row("policy", *workloads)
+    row(*["---"] * (len(workloads) + 1))
 
     for policy, what in policies.items():
         row(f"`{policy}`, {what}", *(
             "{0:.2f} ({2:.2f})".format(*table[workload, policy])
-            if (workload, policy) in table else "-" for workload in WORKLOADS))
+            for workload in workloads))
 
 
 def print_hits(found):
@@ -290,18 +337,17 @@ def print_hits(found):
         "share of it", "share of the best worker's")
     row(*["---"] * 5)
 
-    for workload in WORKLOADS:
+    for workload in workloads_of(found):
         own = [result for cell, result in found
                if cell["workload"] == workload]
-
-        if own:
-            had, best, capacity = (
-                interval(over_seeds(own, figure))[0]
-                for figure in (of_policy(DEFAULT, "had"),
-                               of_policy(DEFAULT, "best"),
-                               of_ceiling("capacity")))
-            row(workload, f"{100 * had:.1f} %", f"{100 * capacity:.1f} %",
-                f"{100 * had / capacity:.1f} %", f"{100 * had / best:.1f} %")
+        had, best, capacity = (
+            interval(over_seeds(own, figure))[0]
+            for figure in (of_policy(DEFAULT, "had"),
+                           of_policy(DEFAULT, "best"), of_ceiling("capacity")))
+        row(workload, *(
+            f"{100 * part / whole:.1f} %" if whole else "-"
+            for part, whole in ((had, 1), (capacity, 1), (had, capacity),
+                                (had, best))))
 
 
 def print_cells(found):
@@ -341,10 +387,9 @@ def print_sensitivity(found, policies):
     row("workload", "policy", "as assumed", *factors, "conclusion")
     row(*["---"] * (4 + len(factors)))
 
-    for workload in WORKLOADS:
+    for workload in workloads_of(found):
         for policy in policies:
-            if policy != DEFAULT and any(cell["workload"] == workload
-                                         for cell, _ in found):
+            if policy != DEFAULT:
                 rates = against(found, workload, policy)
                 row(workload, f"`{policy}`",
                     "{:.2f} ({:.2f} to {:.2f})".format(*rates[0]),
@@ -355,19 +400,17 @@ def ladder_of(found):
     """By workload: the rungs of the default's hit rate, with intervals."""
     groups = []
 
-    for workload in WORKLOADS:
+    for workload in workloads_of(found):
         own = [result for cell, result in found
                if cell["workload"] == workload]
-
-        if own:
-            groups.append([workload, [
-                [what, *interval(over_seeds(own, figure))]
-                for what, figure in (
-                    ("ideal", of_ceiling("ideal")),
-                    ("the fleet's capacity", of_ceiling("capacity")),
-                    ("best worker", of_policy(DEFAULT, "best")),
-                    ("predicted", of_policy(DEFAULT, "predicted")),
-                    ("had", of_policy(DEFAULT, "had")))]])
+        groups.append([workload, [
+            [what, *interval(over_seeds(own, figure))]
+            for what, figure in (
+                ("ideal", of_ceiling("ideal")),
+                ("the fleet's capacity", of_ceiling("capacity")),
+                ("best worker", of_policy(DEFAULT, "best")),
+                ("predicted", of_policy(DEFAULT, "predicted")),
+                ("had", of_policy(DEFAULT, "had")))]])
 
     return groups
 
@@ -405,7 +448,7 @@ def plots(found, table, policies, folder):
          "Regret: TTFT p90, divided by that of the best policy (95 % bounds)",
          [[workload, [[policy, *table[workload, policy]]
                       for policy in policies]]
-          for workload in WORKLOADS if (workload, DEFAULT) in table])
+          for workload in workloads_of(found)])
     draw(folder / "value-ladder.svg", "ladder",
          "Hit rates of the default (95 % intervals)", ladder_of(found))
     draw(folder / "value-ttft.svg", "dots",
@@ -424,15 +467,15 @@ def report(found, missing, policies, folder):
 
     print(f"{len(found)} of {len(found) + len(missing)} cells, {seeds} "
           "seeds.\n")
-    print_summary(table, policies)
+    print_summary(table, workloads_of(found), policies)
     print_hits(found)
     lost = print_cells(found)
 
     if folder:
         plots(found, table, policies, folder)
 
-    above = [workload for workload in WORKLOADS
-             if table.get((workload, DEFAULT), (0, 0, 0))[2] > MEAN_REGRET]
+    above = [workload for workload in workloads_of(found)
+             if table[workload, DEFAULT][2] > MEAN_REGRET]
 
     print(f"\nCells lost (lower bound above {CELL_REGRET}): "
           + ("; ".join(lost) or "none") + ".")
@@ -454,20 +497,25 @@ def main():
     parser.add_argument("--choose", action="store_true")
     parser.add_argument("--print", action="store_true", dest="only_print")
     parser.add_argument("--sensitivity", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--sessions", type=pathlib.Path)
+    parser.add_argument("--tokenizer", type=pathlib.Path)
     parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     options.quick = options.quick or options.sensitivity
 
     policies = {**POLICIES, **(CANDIDATES if options.choose else {})}
-    seeds = (101 if options.quick or options.choose else 1,
-             3 if options.quick else 10)
+    few = options.quick or options.sessions or options.shapes
+    seeds = (101 if options.quick or options.choose else 1, 3 if few else 10)
     kind = ("sensitivity" if options.sensitivity
-            else "choose" if options.choose else "report")
+            else "choose" if options.choose
+            else "sessions" if options.sessions
+            else "shapes" if options.shapes else "report")
     kind += f"-{seeds[0]}-{seeds[1]}"
     path = options.results / kind
     path.mkdir(parents=True, exist_ok=True)
-    design = cells(options.quick)
+    design = design_of(options)
     wanted = {name_of(cell): path / f"{name_of(cell)}.json"
               for cell in design}
 

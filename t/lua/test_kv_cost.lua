@@ -166,6 +166,8 @@ refused({ discount = { SYNCING = 2 } }, '"SYNCING" must be from 0 to 1',
 refused({ discount = { STALE = 1 } },
         '"STALE" was removed: a silent worker is "DEGRADED"',
         "a confidence of before is told its successor")
+refused({ pull = { base_ms = 1 } }, '"pull" is of kv-simulate alone',
+        "nginx does not take what a pull costs")
 refused("x", "a table is expected", "settings that are no table are refused")
 refused({ dynamo = 1 }, 'the value of "dynamo" must be a boolean',
         "dynamo is true or false")
@@ -220,6 +222,42 @@ near_cost(10 - 0.2 * 4, "params keep the policy's own discounts",
 tap.raises('unknown setting "x"', "params are checked too",
            kv_cost.pick, kv_cost.new(), ctx({ {} }, isl160,
                                             { params = { x = 1 } }))
+
+
+-- ---- the cost of a pull -----------------------------------------------------
+
+do
+    kv_cost.simulated = true
+
+    local policy = assert(kv_cost.new {
+        dynamo = true, pull = { base_ms = 1, ms_per_1000_tokens = 10 } })
+
+    local function costs(tps, now)
+        local c = ctx({ { device = 10, decode_blocks = 90 },
+                             { prefill_tps = tps } },
+                           { prompt_tokens = 160, prompt_blocks = 10 },
+                           { wanted = 0 })
+
+        rawset(c, "now", now)
+
+        local list = policy:explain(c)
+
+        c.wanted = 1
+        policy:pick(c)
+
+        return list[2]
+    end
+
+    near(costs(0, 5), 10, 1e-9, "without a speed all is to be computed")
+    near(costs(16000, 5), 2.6, 1e-9, "1 ms and 1.6 ms are 2.6 blocks")
+    near(costs(16000, 5), 2.6 + 1.6, 1e-9,
+         "then the holder sends for 1.6 ms, and the next one waits")
+    near(costs(16000, 9), 2.6, 1e-9, "later it does not")
+    near(costs(1e6, 19), 10, 1e-9, "who computes faster computes")
+    tap.has(select(2, kv_cost.new { pull = { ms = 1 } }), '"pull": unknown setting',
+        "settings of a pull are checked")
+    kv_cost.simulated = nil
+end
 
 
 -- ---- homes ------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 from stage import NOBODY, ROOT, Stage, tap, wait_until
 
@@ -39,7 +40,8 @@ def help_is_there():
     """--help tells every option"""
     status, out, _ = simulate("--help")
     assert status == 0
-    for word in ("--policy", "--workload", "--trace", "--event-delay",
+    for word in ("--policy", "--workload", "--trace", "--sessions",
+                 "--tokenizer", "--system", "azure-conv", "--event-delay",
                  "--plots", "--compare", "Exit status"):
         assert word in out, word
 
@@ -172,18 +174,27 @@ def a_matrix_is_printed_and_drawn():
         "--sensitivity", "--json", "cell.json",
         *(word for policy in matrix.POLICIES for word in ("--policy", policy)))
     assert status == 0, err
-    cells = at / "results" / "sensitivity-101-3"
-    cells.mkdir(parents=True)
-    for cell in matrix.cells(True):
-        (cells / f"{matrix.name_of(cell)}.json").symlink_to(at / "cell.json")
 
-    def printed():
+    def there(kind, **asked):
+        cells = at / "results" / kind
+        cells.mkdir(parents=True)
+        for cell in matrix.design_of(SimpleNamespace(**asked)):
+            (cells / f"{matrix.name_of(cell)}.json").symlink_to(
+                at / "cell.json")
+        return cells
+
+    def printed(*more):
         return subprocess.run(
-            [ROOT / "bench" / "matrix.py", "--sensitivity", "--print",
+            [ROOT / "bench" / "matrix.py", *more, "--print",
              "--results", at / "results", "--plot", at / "plots"],
             capture_output=True, text=True, timeout=HANGS, check=False)
 
-    done = printed()
+    there("sessions-1-3", sessions="a", tokenizer="b")
+    assert "8 of 8 cells" in printed("--sessions", "a").stdout
+    there("shapes-1-3", sessions=None, shapes=True)
+    assert "9 of 9 cells" in printed("--shapes").stdout
+    cells = there("sensitivity-101-3", sessions=None, shapes=False, quick=True)
+    done = printed("--sensitivity")
     assert "24 of 24 cells, 3 seeds" in done.stdout, done.stderr
     assert "| chat | `lmetric` |" in done.stdout, done.stdout
     assert "No results" not in done.stdout, done.stdout
@@ -192,7 +203,7 @@ def a_matrix_is_printed_and_drawn():
         assert len(drawn.getroot()) > 40, plot
     gone = sorted(cells.iterdir())[0]
     gone.unlink()
-    done = printed()
+    done = printed("--sensitivity")
     assert done.returncode == 1, done.stdout
     assert f"No results: {gone.stem}." in done.stdout, done.stdout
 
@@ -214,6 +225,39 @@ def own_policies_are_found():
                               LUA_PATH=f"{at}/?.lua")
     assert status == 1 and "a policy has failed" in err, err
     assert 'policy "acme.broken"' in err and "broken.lua:1: no" in err, err
+
+
+def how_far_from_perfect():
+    """--bound has a second table, and bench/bound.py prints a row a cell"""
+    status, out, err = simulate(
+        *SMALL, "--requests", 40, "--bound", "--policy", "kv_cost", "--policy",
+        "look_ahead={ requests = 2 }", "--json", "bound.json")
+    assert status == 0, err
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]]
+            for line in out.split("\n\n")[-1].splitlines()]
+    assert rows[0][1:4] == ["TTFT mean", "bound", "times"], out
+    assert [row[0] for row in rows[2:]] \
+        == ["kv_cost", "look_ahead { requests = 2 }"], out
+    assert all(float(row[3]) >= 1 and float(row[6]) >= 1 for row in rows[2:])
+    (at / "bound").mkdir()
+    (at / "bound" / "chat-8w-load0.9-cache50-delay50-routers1.json") \
+        .symlink_to(at / "bound.json")
+    done = subprocess.run(
+        [ROOT / "bench" / "bound.py", "--print", "--results", at],
+        capture_output=True, text=True, timeout=HANGS, check=False)
+    assert done.returncode == 1, "cells are missing"
+    assert done.stdout.splitlines()[-1].startswith("| chat-8w"), done.stderr
+
+
+def engines_pull():
+    """--pull lets engines pull what another one has, which kv_cost weighs"""
+    status, _, err = simulate(
+        "--workload", "fork", "--requests", 44, "--seeds", 1, "--pull", "26,4",
+        "--json", "pull.json", "--policy",
+        "kv_cost={ pull = { base_ms = 26, ms_per_1000_tokens = 4 } }")
+    assert status == 0, err
+    told = json.loads((at / "pull.json").read_text())
+    assert told["runs"][0]["seeds"][0]["pulled"] > 0, told
 
 
 def traces_are_read():
@@ -302,6 +346,9 @@ def mistakes_are_told():
             (("--seeds",), "--seeds needs a value"),
             (("--engine", "trtllm"), "--engine must be vllm or sglang"),
             (("--times", "speed=1"), "none of base, prefill"),
+            (("--pull", "30"), '--pull: "30" is no pair of ms, as 30,4'),
+            (("--pull", "30,4", "--restart", "9"),
+             "--pull goes without --restart, and --bound without --tenants"),
             (("--trace", "/nowhere"), "/nowhere"),
             (("--trace", "a", "--conversations", "b"), "leave one of them out"),
             (("--share-loss", "0.1"),
@@ -324,6 +371,8 @@ def mistakes_are_told():
              '--classes: "a" is no list of 1 to 8 NAME=WEIGHT'),
             (("--tenants", "2", "--cache", "5"),
              "--tenants draws a workload for --blocks"),
+            (("--sessions", "a"), "--sessions needs a --tokenizer"),
+            (("--sessions", "a", "--tokenizer", "/nowhere"), "/nowhere: "),
             (("--compare", "a"), "--compare needs two files, 1 were given"),
             (("chat",), '"chat" is no option')):
         status, _, err = simulate(*args)
@@ -342,7 +391,8 @@ def main():
             tenants_take_turns,
             conclusions_are_tried_with_other_times,
             what_everybody_asks_for_spreads, a_matrix_is_printed_and_drawn,
-            own_policies_are_found, traces_are_read, logs_of_nginx_are_read,
+            own_policies_are_found, how_far_from_perfect, engines_pull,
+            traces_are_read, logs_of_nginx_are_read,
             what_is_drawn_is_a_file, mistakes_are_told])
 
 

@@ -55,6 +55,18 @@
 -- which is the home of few workers would keep a prefix that all requests have at
 -- these few: with less than 16 the home counts for less.
 --
+-- pull: kv-simulate alone has it.  What the candidate with the most blocks has
+-- more than another one can be computed there or pulled from it.  The lesser of
+-- both counts:
+--
+--     missing       = held - device, of the candidate that holds the most
+--     pulled        = (wait + BASE_MS + MS_PER_1000_TOKENS * bs * missing / 1000)
+--                     / 1000 * prefill_tps / bs
+--     prefill       = prefill_tokens / bs + wear * (... - max(0, missing - pulled))
+--
+-- wait: a holder sends what it is asked for one after the other, as far as this
+-- policy has asked it.  While a candidate's speed is not known nothing is pulled.
+--
 -- Settings (policy_conf; every one also for one request, by
 -- router:access { params = { ... } }):
 --
@@ -86,6 +98,8 @@
 --                            UNKNOWN = 1, BOUND = 0.7, DEGRADED = 0.5,
 --                            SYNCING = 0.5, ESTIMATED = 1 };
 --                            Dynamo has none: 1 for each
+--     pull                   nil      nil       { base_ms = ...,
+--                                               ms_per_1000_tokens = ... }
 --
 -- A setting that is named, in policy_conf or in params, has the named value
 -- whatever dynamo is.
@@ -138,7 +152,11 @@ local SETTINGS = {
     active_request_weight = { type = "number", default = 0 },
     temperature = { type = "number", default = 0 },
     discount = { type = "table" },
+    pull = { type = "table" },
 }
+
+local PULL = { base_ms = { type = "number", default = 0 },
+               ms_per_1000_tokens = { type = "number", default = 0 } }
 
 -- The defaults of the settings that depend on `dynamo`.
 local OWN = { prefill_load_scale = 8, in_flight = true, churn = 0.8,
@@ -178,6 +196,20 @@ local function settings(given, base)
 
     if conf.flying == nil then
         conf.flying = usually.in_flight
+    end
+
+    if conf.pull and (not base or conf.pull ~= base.pull) then
+        if not _M.simulated then
+            return nil, '"pull" is of kv-simulate alone: no engine is told '
+                        .. "what it costs, and so none need pull"
+        end
+
+        conf.pull, err = checked(conf.pull, PULL)
+        if not conf.pull then
+            return nil, '"pull": ' .. err
+        end
+
+        conf.pull.free = {}      -- by holder: when it has sent all that it must
     end
 
     if base and not given.discount and conf.dynamo == base.dynamo then
@@ -253,6 +285,36 @@ local function weight_of_home(candidates, foreign, home)
 end
 
 
+-- The candidate with the most of the prompt, as $kv_router_cache_source has it.
+function _M.source_of(candidates)
+    local source = candidates[1]
+
+    for i = 2, #candidates do
+        local c = candidates[i]
+
+        if c.device > source.device
+           or c.device == source.device
+              and c.active_requests < source.active_requests
+        then
+            source = c
+        end
+    end
+
+    return source
+end
+
+
+-- The blocks that a candidate with a speed need not compute when it pulls the
+-- missing ones from a source.
+local function saved(pull, ctx, source, missing, tps)
+    local wait = max(0, (pull.free[source.holder] or 0) - ctx.now)
+    local ms = 1000 * wait + pull.base_ms
+               + pull.ms_per_1000_tokens * ctx.block_size * missing / 1000
+
+    return tps > 0 and max(0, missing - ms / 1000 * tps / ctx.block_size) or 0
+end
+
+
 -- Writes the cost of each candidate to cost[1] to cost[#candidates], in
 -- blocks.
 local function fill(cost, ctx, conf)
@@ -270,6 +332,12 @@ local function fill(cost, ctx, conf)
     local foreign = conf.homing > 0 and ctx.foreign
     local home = foreign and weight_of_home(candidates, foreign, conf.homing)
     local fixed, slope, most = 1, 0, 1       -- of wear
+    local pull, source, held = conf.pull, nil, 0
+
+    if pull then
+        source = _M.source_of(candidates)
+        held = discounts[source.confidence_id] * source.device
+    end
 
     if churn > 0 then
         slope = conf.wear / (churn + FRESH / bs)
@@ -294,11 +362,17 @@ local function fill(cost, ctx, conf)
             own = max(isl, floor(bs * (device + lower) + 0.5)) / bs
         end
 
+        local missing = held - device
+
         if fade > 0 then
             device = device / (1 + fade * (c.prefill_tokens - least))
         end
 
         own = own - overlap_credit * device - lower
+
+        if missing > 0 then
+            own = own - saved(pull, ctx, source, missing, c.prefill_tps)
+        end
 
         own = own * min(most, fixed + slope * c.churn)
 
@@ -355,6 +429,20 @@ local function reason_of(conf, ctx, list)
 end
 
 
+-- The source will send the chosen candidate what this one does not compute.
+local function book(ctx, conf, c)
+    local pull, source = conf.pull, _M.source_of(ctx.candidates)
+    local missing = conf.by_confidence[source.confidence_id] * source.device
+                    - max(conf.by_confidence[c.confidence_id] * c.device,
+                          conf.flying and c.in_flight or 0)
+
+    if missing > 0 and saved(pull, ctx, source, missing, c.prefill_tps) > 0 then
+        pull.free[source.holder] = max(ctx.now, pull.free[source.holder] or 0)
+            + pull.ms_per_1000_tokens * ctx.block_size * missing / 1e6
+    end
+end
+
+
 function _M:pick(ctx)
     local conf = settings_of(self, ctx)
     local n = #ctx.candidates
@@ -369,6 +457,10 @@ function _M:pick(ctx)
     end
 
     local list, k = lowest(cost, n, ctx.wanted, ctx.random, first)
+
+    if conf.pull and k > 0 and not ctx.dry then
+        book(ctx, conf, ctx.candidates[list[0]])
+    end
 
     return list, k, reason_of(conf, ctx, list)
 end

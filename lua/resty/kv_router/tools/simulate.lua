@@ -22,7 +22,9 @@ local index = require "resty.kv_router.tools.simulate.index"
 local json = require "cjson"
 local plot = require "resty.kv_router.tools.simulate.plot"
 local prompts = require "resty.kv_router.tools.simulate.prompts"
+local pulls = require "resty.kv_router.tools.simulate.pulls"
 local sensitivity = require "resty.kv_router.tools.simulate.sensitivity"
+local sessions = require "resty.kv_router.tools.simulate.sessions"
 local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 local world = require "resty.kv_router.tools.simulate.world"
@@ -61,6 +63,7 @@ local NUMBERS = {
     restart = { least = 1, most = 1e7 },
     ["restart-time"] = { default = 60, least = 0, most = 1e5 },
     load = { default = 0.7, least = 0.01, most = 10 },
+    system = { default = 0, least = 0, most = 1e6, whole = true },
     requests = { default = 5000, least = 1, most = 1e7, whole = true },
     ["tokens-per-id"] = { default = 512, least = 1, most = 2^16,
                           whole = true },
@@ -96,12 +99,16 @@ local function number(name, text)
 end
 
 
+-- policies that nginx does not have
+local OURS = { look_ahead = "resty.kv_router.tools.simulate.look_ahead" }
+
+
 -- NAME or NAME={ Lua table }
 local function policy_of(text)
     local name, conf = text:match("^([^=]+)=(.*)$")
 
     if not name then
-        return { title = text, name = text }
+        return { title = text, name = OURS[text] or text }
     end
 
     local chunk, err = loadstring("return " .. conf, "=" .. name)
@@ -116,7 +123,8 @@ local function policy_of(text)
         fail(2, "--policy %s: the settings are no Lua table", name)
     end
 
-    return { title = name .. " " .. conf, name = name, conf = found }
+    return { title = name .. " " .. conf, name = OURS[name] or name,
+             conf = found }
 end
 
 
@@ -238,8 +246,8 @@ local function options_of(args)
         elseif not name then
             fail(2, "\"%s\" is no option, see --help", args[i])
 
-        elseif name == "sensitivity" then
-            found.sensitivity = true
+        elseif name == "sensitivity" or name == "bound" then
+            found[name] = true
             i = i - 1
 
         elseif not value then
@@ -272,6 +280,13 @@ local function options_of(args)
         elseif name == "times" then
             found.times = times_of(value)
 
+        elseif name == "pull" then
+            found.pull = pulls.parse(value)
+
+            if not found.pull then
+                fail(2, "--pull: \"%s\" is no pair of ms, as 30,4", value)
+            end
+
         elseif name == "engine" then
             if value ~= "vllm" and value ~= "sglang" then
                 fail(2, "--engine must be vllm or sglang, not \"%s\"", value)
@@ -284,6 +299,7 @@ local function options_of(args)
 
         elseif name == "workload" or name == "trace" or name == "json"
                or name == "plots" or name == "conversations"
+               or name == "sessions" or name == "tokenizer"
         then
             found[name] = value
 
@@ -310,6 +326,18 @@ local function options_of(args)
 
     if found.sensitivity and found.seeds == 1 then
         fail(2, "--sensitivity needs at least 2 seeds: one has no interval")
+    end
+
+    if found.pull and found.restart or found.bound and found.tenants then
+        fail(2, "--pull goes without --restart, and --bound without --tenants")
+    end
+
+    if not found.sessions ~= not found.tokenizer
+       or found.sessions and (found.trace or found.tenants
+                              or found.conversations)
+    then
+        fail(2, "--sessions needs a --tokenizer, and goes without --trace, "
+                .. "--tenants and --conversations")
     end
 
     check_routers(found)
@@ -377,7 +405,10 @@ local function talks_of(options, seed)
         })
     end
 
-    if options.trace then
+    if options.sessions then
+        talks, err = sessions.of(options, seed)
+
+    elseif options.trace then
         talks, err = read_trace(options)
 
     else
@@ -437,7 +468,7 @@ local function run_seed(options, seed, results, ceilings)
         local report = reporter(terminal, format("seed %d, %s", seed,
                                                  policy.title), requests)
         local started = os.clock()
-        local run, err = world.run({
+        local conf = {
             engine = options.engine, workers = options.workers,
             blocks = options.blocks, block_size = size,
             max_tokens = options["max-tokens"],
@@ -456,8 +487,9 @@ local function run_seed(options, seed, results, ceilings)
             max_prefill_tokens = options["max-prefill-tokens"],
             max_active = options["max-active"], order = options.order,
             quantum = options.quantum, weights = options.weights,
-            seconds = options.tenants and options.seconds,
-        }, talks, clock, report)
+            pull = options.pull, seconds = options.tenants and options.seconds,
+        }
+        local run, err = world.run(conf, talks, clock, report)
 
         if not run then
             fail(2, "%s", err)
@@ -466,6 +498,10 @@ local function run_seed(options, seed, results, ceilings)
         report(requests, true)
 
         local found = figures.of(run)
+
+        if options.bound then
+            found.bound_mean, found.bound_p90 = ceiling.bounds(run.asked, conf)
+        end
 
         found.cpu_seconds = os.clock() - started
         results[i][#results[i] + 1] = found
@@ -540,6 +576,10 @@ local function table_of(options, results, ceilings)
     if options.tenants then
         print("\n" .. tenants.table(options.policies, results))
     end
+
+    if options.bound then
+        print("\n" .. figures.bounds(options.policies, results))
+    end
 end
 
 
@@ -594,7 +634,7 @@ local function plots(options, results, ceilings)
         lines[i] = { policy.title, results[i].ttfts }
     end
 
-    local title = options.trace or options.workload
+    local title = options.trace or options.sessions or options.workload
 
     write(options.plots .. "/ladder.svg",
           plot.ladder("Hit rates: " .. title, groups))
@@ -738,6 +778,7 @@ local function main(library, ...)
     end
 
     index.load(library)
+    sessions.library = library:gsub("_simulate", "")
     simulate(options)
 end
 

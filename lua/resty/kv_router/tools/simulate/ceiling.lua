@@ -6,16 +6,23 @@
 --
 --     ideal       one cache without a bound
 --     capacity    one cache as large as all caches of the fleet together
+--
+-- And what no choice of workers can do better for requests that come when they
+-- came in a run: bounds of the time to first token.
 
 
 local ffi = require "ffi"
+local new_heap = require "resty.kv_router.tools.simulate.heap".new
 local new_cache = require "resty.kv_router.tools.simulate.vllm_cache".new
 local prompts = require "resty.kv_router.tools.simulate.prompts"
 local workload = require "resty.kv_router.tools.simulate.workload"
 
+local ceil = math.ceil
 local ffi_new = ffi.new
 local floor = math.floor
 local max = math.max
+local min = math.min
+local percentile = require "resty.kv_router.tools.simulate.figures".percentile
 local sort = table.sort
 
 
@@ -101,6 +108,123 @@ function _M.of(talks, capacity, size)
     local ideal = rate(list, all, size)
 
     return ideal, capacity >= all and ideal or rate(list, capacity, size)
+end
+
+
+-- ---- bounds -----------------------------------------------------------------
+
+-- The seconds that an engine needs for a prompt of which so many tokens are
+-- cached: without, and with the fixed time of its steps.
+local function seconds_of(prompt, cached, times, step)
+    local tokens, before = prompt - cached, 0
+
+    for at = 0, tokens - 1, step do
+        before = before + min(step, tokens - at) * (cached + at)
+    end
+
+    local seconds = times.prefill * tokens + times.prefill_context * before
+
+    return seconds, seconds + times.base * ceil(tokens / step)
+end
+
+
+-- A list of { at, start, work, alone } for the requests of asked (see world.lua):
+-- when each came, the earliest time at which it can begin, and the seconds that
+-- it needs then, without and with the fixed time of steps.  A block that any
+-- prompt before had is cached everywhere as soon as it can be, and so is an
+-- answer.
+local function jobs_of(asked, conf)
+    local size, times, jobs = conf.block_size, conf.times, {}
+    local ready = {}             -- by a block's name: the earliest time
+
+    for i, it in ipairs(asked) do
+        local turn, prompt = it.talk.turns[it.turn], it.prompt
+        local _, names = prompts.of(it.talk, prompt, size)
+        local low, high = 0, floor((prompt - 1) / size)
+
+        -- what is known of a prompt is a beginning of it
+        while low < high do
+            local middle = ceil((low + high) / 2)
+
+            if ready[names[middle - 1]] then
+                low = middle
+
+            else
+                high = middle - 1
+            end
+        end
+
+        local start = max(it.at, low > 0 and ready[names[low - 1]] or 0)
+        local work, alone = seconds_of(prompt, low * size, times,
+                                       conf.max_tokens)
+        local token = times.prefill + times.prefill_context * low * size
+
+        for block = low, floor((prompt + turn.output) / size) - 1 do
+            ready[names[block]] = start + times.base + token
+                * (min((block + 1) * size, prompt) - low * size)
+        end
+
+        jobs[i] = { at = it.at, start = start, work = work, left = work,
+                    busy = 0, alone = start - it.at + alone }
+
+        if it.turn == #it.talk.turns then
+            prompts.drop(it.talk)
+        end
+    end
+
+    sort(jobs, function(a, b) return a.start < b.start end)
+
+    return jobs
+end
+
+
+-- Bounds of the mean and of the 90th percentile of the time to first token, for
+-- a run's requests at the times at which they came; conf: of world.run().
+--
+-- No request is answered sooner than by idle engines that cache all that they
+-- can: `alone`.  This bounds both.  The mean has a second bound, from all
+-- engines as one of their speed together, that serves the shortest first and
+-- puts others off for it.  There the mean time `busy` of a request's work is as
+-- early as it can be.  As one engine at a time computes for a request, its first
+-- token comes half of its work later, and the fixed time of a step.
+function _M.bounds(asked, conf)
+    local alone, total, waits = {}, 0, 0
+    local heap = new_heap(function(a, b)
+        return a.work < b.work or a.work == b.work and a.start < b.start
+    end)
+    local now = 0
+
+    -- works until a time
+    local function serve(till)
+        while heap.n > 0 and now < till do
+            local it = heap[1]
+            local seconds = min(it.left / conf.workers, till - now)
+
+            it.busy = it.busy + seconds * conf.workers * (now + seconds / 2)
+            it.left = it.left - seconds * conf.workers
+            now = now + seconds
+
+            if it.left < 1e-12 then
+                heap:pop()
+                waits = waits + it.busy / it.work - it.at + it.work / 2
+                        + conf.times.base
+            end
+        end
+
+        now = max(now, till)
+    end
+
+    for i, job in ipairs(jobs_of(asked, conf)) do
+        serve(job.start)
+        heap:push(job)
+        alone[i] = job.alone
+        total = total + job.alone
+    end
+
+    serve(math.huge)
+    sort(alone)
+
+    return max(total, waits) / #alone, percentile(alone, 90)
 end
 
 

@@ -32,7 +32,7 @@ end
 
 
 -- Of a run, what is no figure that is compared.
-local APART = { ttfts = true, gaps = true, unfinished = true,
+local APART = { asked = true, ttfts = true, gaps = true, unfinished = true,
                 prompt_tokens = true, seconds = true }
 
 
@@ -43,6 +43,8 @@ function _M.of(run)
     for name, value in pairs(run) do
         found[name] = not APART[name] and value or nil
     end
+
+    found.ttft_mean = _M.mean(run.ttfts)
 
     for name, list in pairs { ttft = run.ttfts, gap = run.gaps } do
         sort(list)
@@ -136,6 +138,35 @@ function _M.columns(heads, rows)
     end
 
     return concat(lines, "\n")
+end
+
+
+-- A table of how far each policy is from its bounds, see ceiling.lua.
+function _M.bounds(policies, results)
+    local rows = {}
+
+    for i, policy in ipairs(policies) do
+        local row = { policy.title }
+
+        for _, name in ipairs { "mean", "p90" } do
+            local ttft, bound = {}, {}
+
+            for seed, run in ipairs(results[i]) do
+                ttft[seed] = run["ttft_" .. name]
+                bound[seed] = run["bound_" .. name]
+            end
+
+            ttft, bound = _M.mean(ttft), _M.mean(bound)
+            row[#row + 1] = _M.milliseconds(ttft)
+            row[#row + 1] = _M.milliseconds(bound)
+            row[#row + 1] = format("%.2f", ttft / bound)
+        end
+
+        rows[i] = row
+    end
+
+    return _M.columns({ "policy", "TTFT mean", "bound", "times", "p90", "bound",
+                        "times" }, rows)
 end
 
 

@@ -13,6 +13,7 @@ local new_queue = require "resty.kv_router.tools.simulate.queue".new
 local new_random = require "resty.kv_router.request.random".new
 local new_request = require "resty.kv_router.request.request".new
 local policy = require "resty.kv_router.policy"
+local pulls = require "resty.kv_router.tools.simulate.pulls"
 local simulated = require "resty.kv_router.tools.simulate.index"
 
 local cast = ffi.cast
@@ -94,6 +95,12 @@ function _M:share(conf, plan)
         row.queued, row.begun = self.queued[worker], self.begun[worker]
         row.decode = c.decode_blocks
     end, plan)
+end
+
+
+-- The engines pull: pull and times are those of pulls.decide().
+function _M:pull(pull, times)
+    self.pulling, self.times = pull, times
 end
 
 
@@ -269,6 +276,12 @@ function _M:route(request, now)
     request.prefill_tokens = request.prompt
                              - min(max(depths[worker], flying[worker]) * size,
                                    request.prompt)
+
+    if self.pulling then
+        request.prefill_tokens = max(0, request.prefill_tokens - pulls.decide(
+            self.pulling, self.times, self, request, worker))
+    end
+
     request.flight, request.decode_blocks = self.index:fly(
         self.number, worker, request.locals, n, flying[worker],
         c.decode_blocks)
@@ -325,8 +338,13 @@ end
 function _M:prefilled(request, now)
     request.first_byte = now
     prefill_ended(self, request, now)
-    self.index:measured(self.number, request.worker, request.sample,
-                        (now - request.routed) * 1e6)
+
+    -- how long blocks were on their way is no speed of prefill
+    if not request.pulled then
+        self.index:measured(self.number, request.worker, request.sample,
+                            (now - request.routed) * 1e6)
+    end
+
     self.index:speeds(self.number, self.speeds)
 end
 

@@ -10,24 +10,27 @@
 -- answer to that, and what is added.  parts: the streams of tokens that the
 -- prompt begins with, as { stream, blocks }; the conversation's own stream is
 -- behind them.  Equal streams are equal tokens: that is what conversations
--- share.
+-- share.  after: a conversation whose end this one waits for, and `think`
+-- seconds more.
 
 
 local decode = require "cjson.safe".decode
+local draws = require "resty.kv_router.tools.simulate.draws"
 local new_random = require "resty.kv_router.request.random".new
+local shapes = require "resty.kv_router.tools.simulate.shapes"
 
 local ceil = math.ceil
-local cos = math.cos
-local exp = math.exp
+local exponential = draws.exponential
 local floor = math.floor
 local gmatch = string.gmatch
-local log = math.log
+local lognormal = draws.lognormal
 local max = math.max
 local min = math.min
 local open = io.open
-local pi = math.pi
+local skewed = draws.skewed
 local sort = table.sort
 local sqrt = math.sqrt
+local zipf = draws.zipf
 
 
 local _M = {}
@@ -38,46 +41,6 @@ local OWN = 2^32
 
 
 -- ---- drawing ----------------------------------------------------------------
-
-local function exponential(draw, mean)
-    return -mean * log(1 - draw())
-end
-
-
--- A number within bounds, small ones often.
-local function skewed(draw, least, most, mean_more)
-    return min(most, least + exponential(draw, mean_more))
-end
-
-
-local function lognormal(draw, median, sigma)
-    local normal = sqrt(-2 * log(1 - draw())) * cos(2 * pi * draw())
-
-    return median * exp(sigma * normal)
-end
-
-
--- One of 1 to n, the first one twice as often as the second.
-local function zipf(draw, n)
-    local total, at = 0, 0
-
-    for i = 1, n do
-        total = total + 1 / i
-    end
-
-    local point = draw() * total
-
-    for i = 1, n do
-        at = at + 1 / i
-
-        if point < at then
-            return i
-        end
-    end
-
-    return n
-end
-
 
 -- So many tokens of a shared stream, in whole blocks.
 local function part(stream, tokens, size)
@@ -97,8 +60,11 @@ end
 
 
 -- The kinds: each draws one conversation that begins at a time, into list, and
--- returns how many requests it has.
+-- returns how many requests it has; and when the next one begins, if that is not
+-- a second later on average.
 local KINDS = {}
+
+shapes.add(KINDS)
 
 
 -- 8 system prompts; 4 to 9 turns
@@ -220,6 +186,23 @@ function KINDS.burst(draw, list, at, size)
 end
 
 
+-- A session that has read 40,000 tokens forks 43 agents at once, ten seconds
+-- later: each begins with all of it, and a task of its own.
+function KINDS.fork(draw, list, at, size)
+    local of, later = part(20000 + #list, 40000, size), 10
+
+    question(draw, list, at, of, { 100, 1000, 200 }, { 100, 1000, 300 })
+
+    for _ = 1, 43 do
+        question(draw, list, at, of, { 200, 3000, 600 }, { 50, 1000, 200 })
+        later = later + exponential(draw, 0.05)
+        list[#list].later = later
+    end
+
+    return 44
+end
+
+
 _M.KINDS = {}
 
 for name in pairs(KINDS) do
@@ -258,8 +241,10 @@ function _M.draw(kind, requests, size, seed)
     end
 
     while n < requests do
-        n = n + KINDS[kind](draw, list, at, size)
-        at = at + exponential(draw, 1)
+        local more, gap = KINDS[kind](draw, list, at, size)
+
+        n = n + more
+        at = at + (gap or exponential(draw, 1))
     end
 
     return _M.number(list, seed)
@@ -443,20 +428,25 @@ end
 
 
 -- Sets the times at which conversations begin so that the fleet of engines is
--- busy for a share `load` of the time.  Thinking stays as it is.
+-- busy for a share `load` of the time.  Thinking, and what comes `later` than
+-- another conversation, stay as they are.
 function _M.spread(list, load, workers, times, size)
-    local span = list[#list].at - list[1].at
+    local first, last = list[1].at, list[1].at
     local wanted = _M.work(list, times, size, {}) / workers / load
 
     if load <= 0 then
         error("the load must be above 0")
     end
 
-    local first = list[1].at
-    local scale = span > 0 and wanted / span or 1
+    for _, talk in ipairs(list) do
+        last = talk.after and last or talk.at
+    end
+
+    local scale = last > first and wanted / (last - first) or 1
 
     for _, talk in ipairs(list) do
-        talk.at = (talk.at - first) * scale
+        talk.at = talk.after and talk.after.at + talk.think
+                  or (talk.at - first) * scale + (talk.later or 0)
     end
 
     return wanted

@@ -23,7 +23,9 @@ local new_index = require "resty.kv_router.tools.simulate.index".new
 local new_random = require "resty.kv_router.request.random".new
 local new_router = require "resty.kv_router.tools.simulate.router".new
 local new_stream = require "resty.kv_router.tools.simulate.stream".new
+local look_ahead = require "resty.kv_router.tools.simulate.look_ahead"
 local prompts = require "resty.kv_router.tools.simulate.prompts"
+local pulls = require "resty.kv_router.tools.simulate.pulls"
 local tenants = require "resty.kv_router.tools.simulate.tenants"
 local workload = require "resty.kv_router.tools.simulate.workload"
 
@@ -173,7 +175,8 @@ end
 
 local function new_worker(self, number)
     local conf = self.conf
-    local worker = { number = number, pending = 0, tokens = 0, piled = false }
+    local worker = { number = number, pending = 0, tokens = 0, piled = false,
+                     arriving = {} }
 
     start_engine(self, worker)
 
@@ -216,10 +219,28 @@ local function count(self, worker, n)
 end
 
 
+local function submit(self, request)
+    local worker = self.workers[request.worker + 1]
+
+    worker.engine:submit(request)
+
+    local waiting = worker.engine.last - worker.engine.first + 1
+
+    self.longest_queue = max(self.longest_queue, waiting)
+
+    if not worker.busy then
+        begin_step(self, worker.engine)
+    end
+end
+
+
 -- Chooses a worker for the request, and gives it to the engine.
 local function serve(self, request)
     -- an engine computes the last token of a prompt in any case
     local limit = floor((request.prompt - 1) / self.conf.block_size)
+
+    look_ahead.asked(request)
+
     local chosen, overlap = request.router:route(request, self.now)
     local worker = self.workers[chosen + 1]
 
@@ -233,14 +254,20 @@ local function serve(self, request)
 
     worker.tokens = worker.tokens + request.prompt
     count(self, worker, 1)
-    worker.engine:submit(request)
 
-    local waiting = worker.engine.last - worker.engine.first + 1
+    local seconds, tokens
 
-    self.longest_queue = max(self.longest_queue, waiting)
+    if self.conf.pull then
+        seconds, tokens = pulls.start(self.conf, self.workers, request, worker,
+                                      self.now)
+        self.pulled = self.pulled + (tokens or 0)
+    end
 
-    if not worker.busy then
-        begin_step(self, worker.engine)
+    if seconds then
+        plan(self, self.now + seconds, "pulled", request)
+
+    else
+        submit(self, request)
     end
 end
 
@@ -252,6 +279,20 @@ local function admit(self, router, worker)
     while request do
         serve(self, request)
         request = router.queue:next(worker)
+    end
+end
+
+
+-- The conversation has ended; another one may follow it.
+local function over(self, talk)
+    local following = talk.following
+
+    self.talks = self.talks - 1
+    prompts.drop(talk)
+
+    if following then
+        plan(self, self.now + following.think, "arrive",
+             { talk = following, turn = 1, before = 0 })
     end
 end
 
@@ -272,6 +313,7 @@ local function on_first(request, now)
 
     if not first_at then
         self.ttfts[#self.ttfts + 1] = now - request.arrived
+        look_ahead.first(request, now)
     end
 
     if self.tally then
@@ -313,8 +355,7 @@ local function on_done(request, now)
                before = request.prompt + request.output })
 
     else
-        self.talks = self.talks - 1
-        prompts.drop(talk)
+        over(self, talk)
     end
 
     admit(self, request.router, request.worker)
@@ -353,14 +394,12 @@ local function arrive(self, asked)
 
     if prompt + turn.output > conf.blocks * size then
         self.refused = self.refused + 1
-        self.talks = self.talks - 1
-        prompts.drop(talk)
-        return
+        return over(self, talk)
     end
 
     local request = {
         world = self, asked = asked, talk = talk, turn = asked.turn,
-        session = "s" .. talk.own,
+        session = "s" .. (talk.session or talk.own),
         prompt = prompt, output = turn.output,
         prompt_blocks = n, locals = locals, names = names,
         blocks = ffi_new("int32_t[?]", floor((prompt + turn.output) / size)
@@ -370,7 +409,11 @@ local function arrive(self, asked)
         router = router_of(self),
     }
 
-    self.arrivals = self.arrivals + (asked.arrived and 0 or 1)
+    if not asked.arrived then
+        self.arrivals = self.arrivals + 1
+        self.asked[self.arrivals] = { at = self.now, talk = talk,
+                                      turn = asked.turn, prompt = prompt }
+    end
 
     if self.tally then
         self.tally:came(request)
@@ -514,6 +557,10 @@ local ACTS = {
     turn = turn,
     arrive = arrive,
     step = end_step,
+    pulled = function(self, request)
+        pulls.finish(request, self.workers[request.worker + 1].engine.cache)
+        submit(self, request)
+    end,
     restart = restart,
     back = back,
     deliver = function(self, what) what.stream:deliver(what, self.now) end,
@@ -532,7 +579,8 @@ local ACTS = {
 -- router_shares (whole numbers, of the requests, by router; nil: equal),
 -- router_restart (seconds that each router in turn is away; nil: none), seed,
 -- policy = { name, conf }; max_prefill_tokens, max_active, order, quantum and
--- weights, see queue.lua (no bound: no queue); seconds (at which the run ends
+-- weights, see queue.lua (no bound: no queue); pull, see pulls.lua (nil: engines
+-- do not pull); seconds (at which the run ends
 -- whoever is not answered; nil: none).
 -- talks: of workload.  clock: a table whose field `now` is the virtual time,
 -- for policies.  progress(done): called now and then.  Returns the figures of
@@ -549,7 +597,7 @@ function _M.run(conf, talks, clock, progress)
         chance = new_random(conf.seed + CHANCE),
         between = new_random(conf.seed + BETWEEN),
         workers = {}, routers = {}, shares = {}, ttfts = {}, gaps = {},
-        arrivals = 0, ended = 0, refused = 0, answered = 0, last_at = 0,
+        asked = {}, pulled = 0, arrivals = 0, ended = 0, refused = 0, answered = 0, last_at = 0,
         prompt_tokens = 0, predicted = 0, had = 0, best = 0,
         longest_queue = 0,
         talks = #talks,          -- that have not ended
@@ -578,6 +626,10 @@ function _M.run(conf, talks, clock, progress)
             router:bound(conf, #talks)
         end
 
+        if conf.pull then
+            router:pull(conf.pull, conf.times)
+        end
+
         if conf.share then
             router:share(conf, function(at, act, what)
                 plan(self, at, act, what)
@@ -586,7 +638,9 @@ function _M.run(conf, talks, clock, progress)
     end
 
     for _, talk in ipairs(talks) do
-        plan(self, talk.at, "arrive", { talk = talk, turn = 1, before = 0 })
+        if not talk.after then
+            plan(self, talk.at, "arrive", { talk = talk, turn = 1, before = 0 })
+        end
     end
 
     for _, worker in ipairs(conf.restart and self.workers or {}) do
@@ -618,6 +672,8 @@ function _M.run(conf, talks, clock, progress)
     for _, talk in ipairs(talks) do
         prompts.drop(talk)
     end
+
+    look_ahead.over()
 
     return self:figures()
 end
@@ -656,6 +712,8 @@ function _M:figures()
         best = self.best / tokens,
         predicted = self.predicted / tokens,
         had = self.had / tokens,
+        pulled = self.pulled / tokens,
+        asked = self.asked,
         ttfts = self.ttfts,
         gaps = self.gaps,
         seconds = seconds,
