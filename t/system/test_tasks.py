@@ -38,6 +38,8 @@ PREFIX = "/usr/bin/setpriv"     # runs a unit's program as the unit's user
 IDS = {"vllm": 61185, "kv": 61186, "relay": 61187}
 
 wanted = None                   # names of pages on the command line
+# Pages that test_tasks_fleets.py tries.
+FLEETS = ("several-nginx", "redis-dies", "prefill-decode")
 
 
 class Page:
@@ -282,8 +284,9 @@ class Page:
                               capture_output=True).stderr
         assert "test is successful" in said and "[" not in said, said
         nginx = self.spawn("nginx", [*words, "-g", "daemon off;"])
+        pid = self.folder / "run/nginx.pid"         # -t leaves an empty one
         wait_until("nginx", lambda: nginx.check_alive() or (
-            self.folder / "run/nginx.pid").exists())
+            pid.exists() and pid.read_text()))
 
     def stop(self):
         for process in reversed(self.processes):
@@ -479,7 +482,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ["LUA_PATH"] = f"{ROOT}/lua/?.lua;;"
     return tap.run([every_page_is_listed, pages_are_short,
-                    *map(tried, pages())])
+                    *(tried(path) for path in pages()
+                      if path.stem not in FLEETS)])
 
 
 if __name__ == "__main__":
