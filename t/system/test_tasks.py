@@ -378,7 +378,9 @@ def value(words, option):
 
 
 def usual(text):
-    """What is printed, with one worker for all, one address, and no times."""
+    """What is printed, with one worker for all, one address, and no times.  How
+    many tokens a text has is learned, so its overlap is some."""
+    text = re.sub(r"overlap=[1-9]\d*(?=.* rung=text)", "overlap=1", text)
     text = re.sub(r"\bw[1-9]\b", "w1", text)
     text = re.sub(r"\b127\.0\.0\.1:\d+", "127.0.0.1:0", text)
     return re.sub(r"\b\d+\.\d{3,}\b", "0.0", text)
