@@ -5,7 +5,7 @@
 -- JSON is { conf, talks, homes, policies }: conf of world.run() without seed
 -- and policy, conversations of workload.lua, for each own stream of these the
 -- number of the worker that a hash of the session names, and names of policies,
--- "home" among them.  Prints a line of JSON for each policy.
+-- those of nginx itself among them.  Prints a line of JSON for each policy.
 
 
 local host = require "resty.kv_router.tools.host"
@@ -22,18 +22,51 @@ local world = require "resty.kv_router.tools.simulate.world"
 local given = json.decode(io.read("*a"))
 
 
--- What nginx does by hash $http_x_session_id.
-local home = { name = "home" }
+-- What nginx does by itself, by name: chooses one of the candidates.
+local PLAIN = {}
 
-package.preload["resty.kv_router.policy.home"] = function()
-    return {
-        name = "home",
-        new = function() return home end,
-    }
+function PLAIN.home(ctx)
+    return given.homes[ctx.request.headers["x-session-id"]]
 end
 
-function home:pick(ctx)
-    return given.homes[ctx.request.headers["x-session-id"]], nil, "home"
+-- The fewest requests; those that have equally many take turns.
+function PLAIN.least_conn(ctx, current)
+    local candidates = ctx.candidates
+    local least, best, total = math.huge, nil, 0
+
+    for i = 1, #candidates do
+        least = math.min(least, candidates[i].active_requests)
+    end
+
+    for i = 1, #candidates do
+        if candidates[i].active_requests == least then
+            current[i] = (current[i] or 0) + 1
+            total = total + 1
+
+            if not best or current[i] > current[best] then
+                best = i
+            end
+        end
+    end
+
+    current[best] = current[best] - total
+
+    return best
+end
+
+for name, choose in pairs(PLAIN) do
+    package.preload["resty.kv_router.policy." .. name] = function()
+        return {
+            name = name,
+            new = function()
+                local state = {}
+
+                return { name = name, pick = function(_, ctx)
+                    return choose(ctx, state), nil, name
+                end }
+            end,
+        }
+    end
 end
 
 

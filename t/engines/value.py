@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What routing is worth on real engines: the same conversations by five ways
+"""What routing is worth on real engines: the same conversations by six ways
 to route, to four vLLMs that have a part of a processor each; and beside it what
 kv-simulate makes of the same conversations.
 
@@ -35,7 +35,7 @@ NAME = "value"
 RESULTS = BUILD / "value.json"
 WORKERS = ("w1", "w2", "w3", "w4")
 SEEDS = (1, 2, 3)
-MINUTES = 58                    # after which no other turn begins
+MINUTES = 52                    # after which no other workload begins
 
 PERIOD, QUOTA = 20000, 8000     # us: 0.4 of a processor
 SHARES = 65536                  # all others have 1024
@@ -57,9 +57,10 @@ DELAY = 0.05                    # seconds from a step's end to the index
 # title: (upstream, kv-simulate's policy)
 POLICIES = {
     "round robin": ("turns", "round_robin"),
-    "`least_conn`": ("least", "least_loaded"),
+    "`least_conn`": ("least", "least_conn"),
     "hash of the session": ("hashed", "home"),
     "ours, events": ("engines", "kv_cost"),
+    "ours, events, `agent`": ("sessions", "agent"),
     "ours, estimates": ("estimates", "kv_cost")}
 
 # sessions; seconds in which they begin; system prompts, in blocks; turns, and
@@ -78,20 +79,24 @@ CALIBRATED = 0                  # the seed that speeds are measured with
 CONF = """
     kv_router_zone    zone=estimated:64m block_size={block};
 {workers}
+    lua_shared_dict   bound 1m;
 
     init_by_lua_block {{
         local kv = require "resty.kv_router"
 
         router = kv.new("main", {{ tokenizer = "local" }})
+        sessions = kv.new("main", {{ tokenizer = "local", policy = "agent",
+                                    policy_conf = {{ dict = "bound" }} }})
         estimates = kv.new("estimated", {{ tokenizer = "none" }})
     }}
-
-    upstream estimates {{
+{ours}{plain}
+"""
+OURS = """
+    upstream {name} {{
         server  0.0.0.1;
-        balancer_by_lua_block {{ estimates:balance() }}
+        balancer_by_lua_block {{ {name}:balance() }}
         keepalive  64;
     }}
-{plain}
 """
 PLAIN = """
     upstream {name} {{
@@ -216,7 +221,9 @@ class Routes(Fleet):
                 f"        server  127.0.0.1:{port};"
                 for port in ports.values())) for name, by in BY.items())
         path.write_text(routed(path.read_text(), CONF.format(
-            block=BLOCK, plain=plain, workers="\n".join(
+            block=BLOCK, plain=plain, ours="".join(
+                OURS.format(name=name) for name in ("sessions", "estimates")),
+            workers="\n".join(
                 f"    kv_router_worker  estimated {name} 127.0.0.1:{port} "
                 f"capacity={(BLOCKS - 1) * BLOCK};"
                 for name, port in ports.items())), {
@@ -459,7 +466,8 @@ def run(runner):
                 if time.monotonic() < ends:
                     one_seed(runner, at, results, parts,
                              (name, seed, drawn(name, seed, words)))
-                    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+                    RESULTS.write_text(json.dumps(results).replace(
+                        '{"workload"', '\n{"workload"') + "\n")
     runner.tables.append(tables(results))
 
 
@@ -510,7 +518,7 @@ def tables(results):
                   f"{', '.join(map(str, seeds))}:", "",
                   "| policy | hit rate | TTFT mean | p50 | p90 | all answered "
                   "after |", "|" + " --- |" * 6]
-        for title in POLICIES:
+        for title in dict.fromkeys(it["policy"] for it in runs):
             cells = []
             for what, form in (("hit", "{:.1%}"), ("ttft_mean", "{:.2f}"),
                                ("ttft_p50", "{:.2f}"), ("ttft_p90", "{:.2f}"),
