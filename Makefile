@@ -19,7 +19,8 @@
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
 #     PART         make parity: these parts only, e.g. PART="templates";
-#                  make soak: this part only, PART=queue
+#                  make soak: this part only, PART=queue; make engines: too,
+#                  PART=value
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -537,13 +538,15 @@ estimated: deps-demo
 	        )chats75))
 
 ## make engines     real engines, from the Python registry, held against what
-##                  the router tells; SMOKE=1: one model; RECORD=DIR
+##                  the router tells; SMOKE=1: one model; RECORD=DIR;
+##                  PART=value: what routing is worth on them (an hour)
 
 # Beside what the packages of Debian bring, all is in build/engines.
 
 engines: deps-engines all
 	$(PYTHON) -B t/engines/run.py \
-	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD))
+	    $(if $(SMOKE),--smoke) $(if $(RECORD),--record $(RECORD)) \
+	    $(if $(PART),--only "$(PART)")
 
 
 ## make check-metrics  metrics and dashboards, beside a real Prometheus (a

