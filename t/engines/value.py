@@ -8,6 +8,7 @@ others, which no accelerator does.
 
     make engines PART=value         the run
     t/engines/value.py FILE         tables of its results, as Markdown
+    t/engines/value.py FILE SVG     and a plot of them, in the file SVG
 """
 
 import concurrent.futures
@@ -28,6 +29,8 @@ from pathlib import Path
 
 import fleet
 import steps
+sys.path.append(str(fleet.ROOT / "bench"))
+from matrix import draw                                         # noqa: E402
 from fleet import BUILD, BUILT, MODELS, ROOT, Fleet, Model, stage, wait_until
 from prompts import CHATS
 
@@ -534,5 +537,23 @@ def tables(results):
     return "\n".join(lines).strip()
 
 
+def plot(results, path):
+    """TTFT means of each policy, and the seeds with the least and the most."""
+    def dots(name):
+        runs = [it for it in results["runs"] if it["workload"] == name]
+        for title in dict.fromkeys(it["policy"] for it in runs):
+            means = [it["measured"]["ttft_mean"] for it in runs
+                     if it["policy"] == title]
+            yield [title.replace("`", ""), statistics.mean(means), min(means),
+                   max(means)]
+
+    draw(path, "dots", "Four vLLM engines: mean time to first token, in seconds "
+         "(three seeds)", [[name, list(dots(name))]
+                           for name in results["workloads"]])
+
+
 if __name__ == "__main__":
-    print(tables(json.loads(Path(sys.argv[1]).read_text(encoding="ascii"))))
+    read = json.loads(Path(sys.argv[1]).read_text(encoding="ascii"))
+    print(tables(read))
+    if sys.argv[2:]:
+        plot(read, Path(sys.argv[2]))
