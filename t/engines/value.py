@@ -170,9 +170,9 @@ class Engine(fleet.Engine):
     """An engine in its group, which logs its steps."""
 
     def environment(self):
-        """One process for scheduler and model: two wait for each other by
-        spinning, which takes half of a quota.  Where its scheduler is, and
-        where the steps go."""
+        """One process for scheduler and model, as two wait for each other in
+        busy loops, within the quota.  Where its scheduler is, and where the
+        steps go."""
         return [*super().environment(), "VLLM_ENABLE_V1_MULTIPROCESSING=0",
                 f"STEPS={self.steps()}",
                 f"PYTHONPATH={ROOT / 't' / 'engines'}"]
