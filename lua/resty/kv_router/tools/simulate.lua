@@ -45,7 +45,7 @@ end
 
 -- ---- options ----------------------------------------------------------------
 
--- Seconds.  An engine of about 8 thousand million parameters on one large
+-- Seconds.  An engine with an 8B model on one large
 -- accelerator, by orders of magnitude: see --times.
 local TIMES = { base = 4e-3, prefill = 3.5e-5, prefill_context = 1.5e-9,
                 decode = 3e-5, decode_context = 4e-8 }
