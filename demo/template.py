@@ -7,6 +7,7 @@ The directory is one of Hugging Face, or of kv-model-dump.
 import ctypes
 import json
 import os
+import threading
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +45,7 @@ class Template:
 
     def __init__(self, folder, engine="vllm"):
         self._library = _library()
+        self._turn = threading.Lock()
         self._encoder = ctypes.c_void_p(self._opened(folder, engine))
         self.token_of = lru_cache(maxsize=65536)(self._token_of)
         # how many tokens it puts before a text
@@ -89,20 +91,22 @@ class Template:
 
     def text_ids(self, text, special=True):
         """The ids of a text; with those that the tokenizer adds, if
-        `special`."""
+        `special`.  Threads take turns, as the encoder has one text."""
         data, count = text.encode(), ctypes.c_size_t()
-        status = self._library.kvr_encoder_begin(
-            self._encoder, data, ctypes.c_size_t(len(data)),
-            ADD_SPECIAL if special else 0)
-        while status == AGAIN:
-            status = self._library.kvr_encoder_step(self._encoder,
-                                                    ctypes.c_uint64(0))
-        if status != DONE:
-            raise BadRequest(self._library.kvr_encoder_error(status).decode())
-        ids = self._library.kvr_encoder_ids(self._encoder,
-                                            ctypes.byref(count))
-        return list((ctypes.c_uint32 * count.value).from_address(ids)) \
-            if count.value else []
+        with self._turn:
+            status = self._library.kvr_encoder_begin(
+                self._encoder, data, ctypes.c_size_t(len(data)),
+                ADD_SPECIAL if special else 0)
+            while status == AGAIN:
+                status = self._library.kvr_encoder_step(self._encoder,
+                                                        ctypes.c_uint64(0))
+            if status != DONE:
+                raise BadRequest(
+                    self._library.kvr_encoder_error(status).decode())
+            ids = self._library.kvr_encoder_ids(self._encoder,
+                                                ctypes.byref(count))
+            return list((ctypes.c_uint32 * count.value).from_address(ids)) \
+                if count.value else []
 
     def _token_of(self, word):
         """The id of a word; that of the toy tokenizer when the word is not

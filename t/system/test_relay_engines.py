@@ -201,8 +201,8 @@ class Engines(test_relay.Tests):
             server.server_close()
 
     def _why(self, relay, why):
-        """Until it is why, in words that the README has, too."""
-        assert f"`{why}" in (ROOT / "README.md").read_text(), why
+        """Until it is why, in words that docs/engines.md has, too."""
+        assert f"`{why}" in (ROOT / "docs/engines.md").read_text(), why
         wait_until(why, lambda: self.member(relay.worker).get(
             "reason", "").startswith(why), PATIENCE)
         assert self.member(relay.worker)["complete"] == "0"
