@@ -166,7 +166,7 @@ local function jobs_of(asked, conf)
         local _, names = prompts.of(it.talk, prompt, size)
         local low, high = 0, floor((prompt - 1) / size)
 
-        -- what is known of a prompt is a beginning of it
+        -- the known blocks of a prompt are its first ones
         while low < high do
             local middle = ceil((low + high) / 2)
 

@@ -6,8 +6,8 @@
 -- A pull takes `base` seconds, and `token` seconds for each token.  The engine
 -- goes on computing meanwhile; the request joins its queue when the blocks are
 -- there.  An engine sends what it is asked for one after the other.  A request
--- whose blocks another one pulls to the same engine waits for these.  Whoever
--- computes the missing tokens faster than they could come does not pull.
+-- whose blocks another one pulls to the same engine waits for them.  An engine
+-- that computes the missing tokens faster than they could come does not pull.
 
 
 local ffi = require "ffi"
