@@ -30,6 +30,9 @@ OURS = ("*kv-router*", "*kv_router*", "*kv-relay*", "*kv-model-*",
 # until the sizes of both caches are known
 KNOWN = """until [ $(curl -s http://127.0.0.1:8080/status | grep -o '"scraped"' \\
             | wc -l) = 2 ]; do sleep 0.2; done"""
+# until the first chat's answer is in the estimates, 20 ms later as a rule
+TOLD = """until curl -s http://127.0.0.1:8080/status | grep -q '"answers":1'
+          do sleep 0.2; done"""
 LATER = "0.1.0+later"           # the version of an upgrade
 
 build = None                    # where to build, set by main()
@@ -66,7 +69,7 @@ def routed(root, folder):
     """README's quick start in a folder of the root, word for word, in a network
     of its own: the last line of nginx's log, and what it agrees on."""
     consoles = readme_blocks("Quick start", "console")
-    start, chats = ("\n".join(re.findall(r"^\$ (.*)$", console, re.M))
+    start, chats = (re.findall(r"^\$ (.*)$", console, re.M)
                     for console in consoles)
     (stop,) = (line for line in readme_commands("Quick start")
                if "-s stop" in line)
@@ -74,10 +77,13 @@ def routed(root, folder):
     log.unlink(missing_ok=True)
     said = root.run(
         "timeout", "120", "unshare", "--net", "--pid", "--fork",
-        "--kill-child", "bash", "-c", f"ip link set lo up\n{start}\n{KNOWN}\n"
-        f"{chats}\nexec 2> /dev/null\n{stop}", cwd=folder)[1]
-    assert said == re.sub(r"^\$ .*\n", "", "".join(consoles), flags=re.M), said
-    line = log.read_text().splitlines()[-1]
+        "--kill-child", "bash", "-c", "\n".join((
+            "ip link set lo up", *start, KNOWN, f"\n{TOLD}\n".join(chats),
+            "exec 2> /dev/null", stop)), cwd=folder)[1]
+    lines = log.read_text()
+    assert said == re.sub(r"^\$ .*\n", "", "".join(consoles), flags=re.M), (
+        said + lines)
+    line = lines.splitlines()[-1]
     return line, agreement(line)
 
 
