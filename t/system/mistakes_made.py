@@ -105,8 +105,9 @@ class Bench:
             text = text.replace(found, shown)
         # lists of policies and settings get longer; times and pids differ
         for found, shown in (
-                (r"((?:There are|there are|it has) (?:[\w.]+, ){3})[\w., ]*\w",
-                 r"\1..."), (r"seconds=\d+", "seconds=5"),
+                (r"((?:[Tt]here are|it has|parameters are) (?:[\w.]+, ){3})"
+                 r"[\w., ]*?\w(?= in /|\.?(?:[^\w., ]|$))", r"\1..."),
+                (r"seconds=\d+", "seconds=5"),
                 (r"for \d+ ms, so", "for 5120 ms, so"),
                 (r"\d{13}-\d+", "1795222812000-17"),
                 (r"(process|kill -9) \d+", r"\1 4711")):

@@ -14,12 +14,9 @@ from stage import ROOT, tap
 PAGE = ROOT / "docs" / "messages.md"
 BEGIN = "<!-- mistakes: written by t/system/test_mistakes.py --write -->\n"
 END = "<!-- end of mistakes -->\n"
-HEAD = "| mistake | level | what is told | remedy |\n|---|---|---|---|\n"
-
-
-def cell(text):
-    """Text in code, in a cell of a table."""
-    return "`` " + text.strip().replace("|", "\\|") + " ``" if text else ""
+HEAD = "| mistake | level | what is told |\n|---|---|---|\n"
+COMMON = re.compile(r'^kv_router:? zone "main": | in /etc/nginx/nginx.conf:\d+$|'
+                    " while (connecting to upstream|closing request)$")
 
 
 def made(bench, row):
@@ -28,15 +25,14 @@ def made(bench, row):
     assert level == row.level, (level, text)
     cause = re.search(row.cause, text)
     assert cause, f"the cause, {row.cause!r}, is not in: {text}"
-    told, remedy = text, ""
     if row.remedy:
         found = re.search(row.remedy, text)
         assert found, f"the remedy, {row.remedy!r}, is not in: {text}"
         assert found.start() >= cause.start(), (row, text)
-        told, remedy = text[:found.start()], text[found.start():]
-    assert remedy or row.hint, row
-    return f"| {row.name} | {level} | {cell(told)} | " + " ".join(
-        part for part in (cell(remedy), row.hint) if part) + " |\n"
+    assert row.remedy or row.hint, row
+    told = COMMON.sub("", text).strip().replace("|", "\\|")
+    hint = f": {row.hint}" if row.hint else ""
+    return f"| {row.name} | {level} | `{told}`{hint} |\n"
 
 
 def section(title, body):
