@@ -15,7 +15,8 @@ PAGE = ROOT / "docs" / "messages.md"
 BEGIN = "<!-- mistakes: written by t/system/test_mistakes.py --write -->\n"
 END = "<!-- end of mistakes -->\n"
 HEAD = "| mistake | level | what is told |\n|---|---|---|\n"
-COMMON = re.compile(r'^kv_router:? zone "main": | in /etc/nginx/nginx.conf:\d+$|'
+COMMON = re.compile(r'^kv_router:? zone "main": |'
+                    r" in /etc/nginx/nginx\.conf:\d+$|"
                     " while (connecting to upstream|closing request)$")
 
 
