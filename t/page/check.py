@@ -389,7 +389,8 @@ def take(file):
                      && document.querySelector(".spark path")""",
                  "upto": "#workers", "shot": str(file.resolve())}])
 
-    under_load(shoot, "--text")
+    # sessions of agents: long prompts, most of which an engine has
+    under_load(shoot, "--text", "--agents", "24")
     size = file.stat().st_size
     print(f"{file}: {size} bytes")
     return 0 if size <= README_BYTES else 1
