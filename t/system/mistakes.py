@@ -89,7 +89,7 @@ NGINX_T = (
           'nowhere".* No such file', "kv-model-dump makes it"),
     emerg("the Lua module is not loaded", 'lua_package_path ";;";',
           "lua_package_path", load=(),
-          hint="`load_module` of `ndk_http_module.so` and "
+          hint="use `load_module` for `ndk_http_module.so` and "
           "`ngx_http_lua_module.so`"),
     Row("`kv_router_api main readonly`", place("kv_router_api main readonly;"),
         "emerg", '"readonly"', "the parameters are"),
@@ -129,12 +129,12 @@ START = (
         r"has no function new\(conf\)"),
     Row("a policy has a syntax error", new('policy = "acme.typo"', (
         "acme/typo.lua", "return 1 +\n")), ERROR,
-        "typo.lua:2: unexpected symbol", hint="the line that is named"),
+        "typo.lua:2: unexpected symbol", hint="correct the line that is named"),
     Row("`lua_package_path` does not have the Lua library", no_lua_files,
         ERROR, "module 'resty.kv_router' not found",
         hint="add the library's folder, and end the path with `;;`"),
     Row("`lua_package_path` without `;;`", no_core_files, "alert",
-        "failed to load the 'resty.core' module", hint="end it with `;;`"),
+        "failed to load the 'resty.core' module", hint="end the path with `;;`"),
 )
 
 CHECK = (
@@ -181,27 +181,27 @@ RUNS = (
         "set its key"),
     Row("an engine is down", engine_down, WARN,
         '"w1" is out .* the last one: connect',
-        hint="start it, or correct its address"),
+        hint="start the engine, or correct its address"),
     Row("all engines are down: what the client gets, with the sample", all_down,
-        "status 502", "the engine failed", hint="start one"),
+        "status 502", "the engine failed", hint="start an engine"),
     Row("`check=/healthz`, and the engine has none", missing_engine(
         "/healthz", more="kv_router_health main check=/healthz interval=100ms;"
         ), ERROR, '"w1" is down: 3 checks of "/healthz" .* status 404',
-        hint="a URI that the engine has"),
+        hint="write a URI that the engine has"),
     Row("`kv_router_scrape main uri=/metric`", missing_engine(
         "/metric", more="kv_router_scrape main uri=/metric interval=100ms;"),
         WARN, '"w1" .*"/metric" .* status 404',
-        hint="a URI that the engine has"),
+        hint="write a URI that the engine has"),
     Row("`pick()` does not end", hangs, ERROR,
         'process 4711 hangs .* "acme.hangs"', "try the policy"),
     Row("the port of Redis is wrong", redis_down, ERROR,
         "Connection refused.* redis: .*127.0.0.1:9999",
-        hint="the URL of `kv_router_redis`, or start Redis"),
+        hint="start Redis, or correct the URL of `kv_router_redis`"),
     Row("Redis is down: what the status page says", redis_dies, "DEGRADED",
         "reason redis_down", hint="start Redis"),
     Row("a password for a Redis that has none", password, ERROR,
         "refused the password: .*AUTH.* without any password",
-        hint="leave it out of the URL"),
+        hint="leave the password out of the URL"),
     Row("engine and relay have another block size than the zone",
         registered(block_size="32"), ERROR, "it is 32, .* block_size=16",
         "start engine and relay with"),
@@ -237,7 +237,7 @@ API = (
     Row("a change by a location that is `read_only`", api(
         "read_only", "DELETE", "workers/w1"), "status 403",
         '"workers/ID" changes zone "main", .* read_only',
-        hint="a location without `read_only`"),
+        hint="use a location without `read_only`"),
     Row("a call without the token", api(
         "token_file=token", "GET", "workers"), "status 401",
         "the token is missing or wrong", "send "),
@@ -261,7 +261,7 @@ RELAY = (
     Row("the relay does not reach its engine", engine_away, "level=warn",
         'endpoint="tcp://127.0.0.1:9999".* why=', "remedy="),
     Row("the relay does not reach Redis", redis_away, "level=warn",
-        "redis=127.0.0.1:9999.* why=", hint="`--redis`, or start Redis"),
+        "redis=127.0.0.1:9999.* why=", hint="start Redis, or correct `--redis`"),
     Row("the engine's blocks are no multiple of `--block-size`",
         other_block_size, "level=warn",
         "the engine's is 24, no multiple of --block-size 16",
@@ -271,11 +271,4 @@ RELAY = (
         'address="10.0.0.2:8000" other="10.0.0.1:8000"', "remedy="),
 )
 
-MISTAKES = (
-    ("nginx -t", NGINX_T),
-    ("the start of nginx", START),
-    ("kv-router-check", CHECK),
-    ("nginx, while it runs", RUNS),
-    ("the HTTP API", API),
-    ("kv-relay", RELAY),
-)
+MISTAKES = NGINX_T + START + CHECK + RUNS + API + RELAY
