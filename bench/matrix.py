@@ -442,7 +442,7 @@ def draw(path, *plot):
 
 
 def plots(found, table, policies, folder):
-    """The three plots of docs/value.md."""
+    """The plots of docs/value.md and bench/measured.md."""
     folder.mkdir(parents=True, exist_ok=True)
     draw(folder / "value-regret.svg", "dots",
          "Regret: TTFT p90, divided by that of the best policy (95 % bounds)",
