@@ -67,7 +67,8 @@ NGINX_T = (
           'write "host:port"'),
     emerg("a worker's address has no port", "kv_router_worker main w1 10.0.0.1;",
           'no port in address "10.0.0.1"', "write "),
-    emerg("a worker's port is none", "kv_router_worker main w1 10.0.0.1:99999;",
+    emerg("a worker's port is too large",
+          "kv_router_worker main w1 10.0.0.1:99999;",
           'invalid port in worker "10.0.0.1:99999"',
           hint="a port is at most 65535"),
     emerg("a worker has no address", "kv_router_worker main w1;",
@@ -182,8 +183,8 @@ RUNS = (
     Row("an engine is down", engine_down, WARN,
         '"w1" is out .* the last one: connect',
         hint="start the engine, or correct its address"),
-    Row("all engines are down: what the client gets, with the sample", all_down,
-        "status 502", "the engine failed", hint="start an engine"),
+    Row("all engines are down: what clients get with `conf/nginx.conf`",
+        all_down, "status 502", "the engine failed", hint="start an engine"),
     Row("`check=/healthz`, and the engine has none", missing_engine(
         "/healthz", more="kv_router_health main check=/healthz interval=100ms;"
         ), ERROR, '"w1" is down: 3 checks of "/healthz" .* status 404',
