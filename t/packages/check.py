@@ -27,9 +27,10 @@ EXAMPLES = Path("usr/share/doc/nginx-kv-router/examples")
 LINK = "/etc/nginx/modules-enabled/60-mod-http-kv-router.conf"
 OURS = ("*kv-router*", "*kv_router*", "*kv-relay*", "*kv-model-*",
         "kv-simulate", "kv-stand-in")
-# until the sizes of both caches are known
-KNOWN = """until [ $(curl -s http://127.0.0.1:8080/status | grep -o '"scraped"' \\
-            | wc -l) = 2 ]; do sleep 0.2; done"""
+# until the sizes of both caches are known, and both engines can be asked
+KNOWN = """until status=$(curl -s http://127.0.0.1:8080/status)
+                [ $(grep -o '"scraped"\\|"probe":{' <<< "$status" | wc -l) = 4 ]
+          do sleep 0.2; done"""
 # until the first chat's answer is in the estimates, 20 ms later as a rule
 TOLD = """until curl -s http://127.0.0.1:8080/status | grep -q '"answers":1'
           do sleep 0.2; done"""

@@ -472,8 +472,8 @@ def samples_tell_what_is_wrong():
 def nginx_alone_runs():
     """nginx alone sends a chat that goes on where its beginning went"""
     at.run(events=False)
-    wait_until("the sizes of the caches are known", lambda: all(
-        worker["estimates"][0]["source"] == "scraped"
+    wait_until("the caches' sizes are known, and who can be asked", lambda: all(
+        worker["estimates"][0]["source"] == "scraped" and worker["probe"]
         for worker in at.json("GET", "/status")["workers"]))
     first, second = commands("Quick start")
     workers = []
