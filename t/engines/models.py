@@ -95,7 +95,7 @@ CONFIGS = {
         "mlp_only_layers": []}}
 
 
-def tokenizer():
+def tokenizer(special=SPECIAL):
     """Pairs of bytes, trained on what this repository says of itself."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -104,7 +104,7 @@ def tokenizer():
              *sorted((ROOT / "docs").glob("*.md"))]
     bpe.train([str(page) for page in pages],
               trainers.BpeTrainer(
-                  vocab_size=VOCABULARY, special_tokens=SPECIAL,
+                  vocab_size=VOCABULARY, special_tokens=list(special),
                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                   show_progress=False))
     return bpe

@@ -22,6 +22,7 @@ import calibrate
 import drawn_run
 import faults
 import golden_run
+import images
 import mocker
 import radix
 import value
@@ -332,8 +333,8 @@ def main():
                         help="of each form; of ids and chats twice as many")
     parser.add_argument("--only", metavar="MODEL",
                         help="this model, 'faults', 'sglang', 'mocker', "
-                        "'calibration', 'golden', or 'value', which is run "
-                        "only then")
+                        "'images', 'calibration', 'golden', or 'value', which "
+                        "is run only then")
     options = parser.parse_args()
     wanted = [model for model in (
         MODELS_RUN[:1] if options.smoke else MODELS_RUN)
@@ -348,6 +349,7 @@ def main():
             ("sglang", lambda: radix.run(
                 run, BUILD / f"vllm-{VLLM}" / "bin" / "python")),
             ("mocker", lambda: mocker.run(run)),
+            (images.NAME, lambda: images.run(run)),
             (calibrate.NAME, lambda: calibrate.run(run)),
             *((name, lambda name=name: drawn_run.run(run, name))
               for name in drawn_run.KINDS)):
