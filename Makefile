@@ -97,9 +97,9 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-deploy check-readme clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-deploy check-readme check-release release clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
-.PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds
+.PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-release deps-seeds
 
 
 ## make             the module, build/ngx_http_kv_router_module.so, libkvr and
@@ -113,7 +113,7 @@ help:
 
 # What Debian packages a target needs: checked each time, in milliseconds.
 
-deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-seeds: deps-%:
+deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-release deps-seeds: deps-%:
 	@util/deps $*
 
 
@@ -732,6 +732,23 @@ check-deploy: deps-deploy all
 
 check-arm64: deps-arm64
 	$(PYTHON) -B t/packages/arm64.py --build $(out)
+
+
+## make release VERSION=0.1.0  what a release has, of what is committed, in
+##                  build/release; as root (an hour); PART="source bookworm":
+##                  these parts only
+
+release: deps-release
+	@$(PYTHON) -B t/packages/release.py --build $(out) \
+	    $(PART:%=--part %) $(VERSION)
+
+
+## make check-release VERSION=0.1.0  the same once more, in other folders: are
+##                  all files the same?  After make release
+
+check-release: deps-release
+	@$(PYTHON) -B t/packages/release.py --build $(out) --again \
+	    $(PART:%=--part %) $(VERSION)
 
 
 ## make check-readme  README's two commands, from a clean clone in a bare

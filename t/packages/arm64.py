@@ -109,23 +109,28 @@ class Emulated:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
+def cross(root, where, *settings):
+    """Cross-builds the packages of the sources in a bare Debian."""
+    root.run("dpkg", "--add-architecture", "arm64")
+    root.apt("update")
+    root.apt("install", "git", "make", "nginx-dev", "debhelper",
+             "crossbuild-essential-arm64", "qemu-user",
+             *(f"{name}:arm64" for name in LIBRARIES))
+    compiler = root.path / "usr/local/bin/arm64-cc"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    root.run("env", "CC=arm64-cc", "DEB_BUILD_OPTIONS=noautodbgsym", *settings,
+             "dpkg-buildpackage", "-aarm64", "-us", "-uc", "-b", "-d",
+             cwd=where)
+
+
 def packages_are_built():
     """the packages are cross-built"""
     global machine
     can_be_made()
     machine = Root("bookworm", build / "roots", directory / "machine")
-    machine.run("dpkg", "--add-architecture", "arm64")
-    machine.apt("update")
-    machine.apt("install", "git", "make", "nginx-dev", "debhelper",
-                "crossbuild-essential-arm64", "qemu-user",
-                *(f"{name}:arm64" for name in LIBRARIES))
-    compiler = machine.path / "usr/local/bin/arm64-cc"
-    compiler.write_text(COMPILER)
-    compiler.chmod(0o755)
     check.source(machine)
-    machine.run("env", "CC=arm64-cc", "DEB_BUILD_OPTIONS=noautodbgsym",
-                "dpkg-buildpackage", "-aarm64", "-us", "-uc", "-b", "-d",
-                cwd="/root/nginx-kv-router")
+    cross(machine, "/root/nginx-kv-router")
     found = sorted(path.name for path in built())
     assert [name.split("_")[0] for name in found
             if name.endswith("_arm64.deb")] == [

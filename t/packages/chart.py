@@ -73,8 +73,8 @@ tools = None                    # where helm and the validator are: main()
 directory = None                # of this run
 
 
-def fetch_tools():
-    """Brings helm and the validator there, unless they are."""
+def fetch_helm():
+    """Brings helm there, unless it is."""
     if not shutil.which("go"):
         sys.exit("chart.py: there is no \"go\" in PATH: install Go 1.21 or "
                  "newer (https://go.dev/dl), which brings the toolchain that "
@@ -83,6 +83,11 @@ def fetch_tools():
         print("# go install", HELM, flush=True)
         subprocess.run(["go", "install", HELM], check=True,
                        env={**GO, "GOBIN": str(tools)})
+
+
+def fetch_tools():
+    """Brings helm and the validator there, unless they are."""
+    fetch_helm()
     if not (tools / "bin/kubernetes-validate").exists():
         subprocess.run([sys.executable, "-m", "venv", tools], check=True)
         subprocess.run([tools / "bin/pip", "-q", "install", VALIDATE],

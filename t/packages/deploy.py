@@ -58,10 +58,9 @@ def stage(path, lines, built):
     return root
 
 
-def image(name):
-    """The root that the Containerfile makes."""
-    path = DEPLOY / f"Containerfile.{name}"
-    parts, built = [], None
+def both(path):
+    """The instructions of both stages of a Containerfile."""
+    parts = []
     for word, rest in instructions(path):
         if word == "FROM":
             assert rest.split()[0] == "debian:bookworm-slim", rest
@@ -69,7 +68,13 @@ def image(name):
         else:
             parts[-1].append((word, rest))
     assert len(parts) == 2, parts
-    for lines in parts:
+    return parts
+
+
+def image(name):
+    """The root that the Containerfile makes."""
+    path, built = DEPLOY / f"Containerfile.{name}", None
+    for lines in both(path):
         lines = [(word, rest) for word, rest in lines
                  if word in ("COPY", "RUN")]
         built = stage(path, lines, built)

@@ -1,6 +1,7 @@
 """A small Debian in a folder, made by debootstrap: a bare machine."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,13 @@ from tap import Skip
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y",
        "-o", "Dpkg::Use-Pty=0", "--no-install-recommends")
 LIMIT = 1800                    # seconds that a command may take
+# what this machine, this hour or a Root left there, see clean()
+LEFT = """usr/sbin/policy-rc.d etc/dpkg/dpkg.cfg.d/quick var/log/dpkg.log
+    var/log/alternatives.log var/log/bootstrap.log var/log/apt/*
+    var/lib/dpkg/*-old var/lib/apt/lists/* var/cache/apt/*.bin
+    var/cache/apt/archives/*.deb var/cache/ldconfig/aux-cache
+    var/cache/debconf/*-old etc/*-""".split()
+APT_CONF = ("01autoremove", "70debconf")        # those of a bare Debian
 
 
 def mirror():
@@ -105,6 +113,22 @@ class Root:
         return sorted(path for path in found
                       if not path.startswith(("/var/lib/dpkg", "/var/cache",
                                               "/var/lib/apt")))
+
+    def clean(self, epoch):
+        """Leaves only what its packages brought, as at a time: for an image."""
+        for pattern in LEFT:
+            for path in self.path.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        for path in (self.path / "etc/apt/apt.conf.d").iterdir():
+            if path.name not in APT_CONF:
+                path.unlink()
+        (self.path / "etc/resolv.conf").write_text("")
+        shadow = self.path / "etc/shadow"       # has the day of each account
+        shadow.write_text(re.sub(r"^(.*?:.*?:)\d+", rf"\g<1>{epoch // 86400}",
+                                 shadow.read_text(), flags=re.M))
 
     def remove(self):
         """Ends its life."""
