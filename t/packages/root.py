@@ -12,7 +12,7 @@ from tap import Skip
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y",
        "-o", "Dpkg::Use-Pty=0", "--no-install-recommends")
 LIMIT = 1800                    # seconds that a command may take
-# what this machine, this hour or a Root left there, see clean()
+# files that differ from build to build, or are of a Root: clean() removes them
 LEFT = """usr/sbin/policy-rc.d etc/dpkg/dpkg.cfg.d/quick var/log/dpkg.log
     var/log/alternatives.log var/log/bootstrap.log var/log/apt/*
     var/lib/dpkg/*-old var/lib/apt/lists/* var/cache/apt/*.bin
