@@ -8,12 +8,12 @@ import time
 from types import SimpleNamespace
 
 import msgpack
-import zmq
 
 import golden_serve
 from fleet import MODELS
 from golden_cases import CHATS, MODEL
 from pictures import chat, part, picture
+from record import subscribed
 
 NAME = "images"
 BLOCK = golden_serve.Vllm.block_size
@@ -43,9 +43,7 @@ class Listener:
     """One that subscribes to an engine's events."""
 
     def __init__(self, directory):
-        self.socket = zmq.Context.instance().socket(zmq.SUB)
-        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        self.socket.connect(f"ipc://{directory}/events")
+        self.socket = subscribed(f"ipc://{directory}/events")
         time.sleep(1)
 
     def told(self):

@@ -8,6 +8,14 @@ from pathlib import Path
 import zmq
 
 
+def subscribed(endpoint):
+    """A socket that gets all that an engine publishes from now on."""
+    socket = zmq.Context.instance().socket(zmq.SUB)
+    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    socket.connect(endpoint)
+    return socket
+
+
 class Recorder:
     """Writes FOLDER/MODEL.jsonl; nothing without a folder, nor of an engine
     with several ranks, whose messages have no order among them."""
@@ -21,9 +29,7 @@ class Recorder:
         Path(folder).mkdir(parents=True, exist_ok=True)
         self.file = open(Path(folder) / f"{model.name}.jsonl", "w",
                          encoding="utf-8")
-        self.socket = zmq.Context.instance().socket(zmq.SUB)
-        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        self.socket.connect(fleet.engines["w1"].events)
+        self.socket = subscribed(fleet.engines["w1"].events)
         self.write({"header": {
             "vllm": model.version, "model": model.name,
             "block_size": model.block_size,
