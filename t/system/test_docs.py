@@ -522,6 +522,10 @@ def the_synopsis_runs():
     assert len(names) > 50, names
     missing = [name for name in sorted(names) if f"`{name}`" not in DOCS]
     assert not missing, missing
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)", metrics, re.MULTILINE):
+        assert kind == (
+            "counter" if name.endswith("_total") else "histogram" if re.search(
+                "_(duration|wait|first_byte)_seconds$", name) else "gauge"), name
     here = DOCS.replace(section("Renamed and removed"), "")
     known = {name for name in re.findall(r"`(kv_router_\w+)", here)
              if re.match(r"kv_router_(worker|redis)_\w|\w+_total$", name)
