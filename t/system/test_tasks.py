@@ -211,7 +211,7 @@ class Page:
         for file, text in self.files("/etc/", "sh", self.engines()).items():
             # "for w2: w2, 8002, ..."
             for name, old, new in ("w1", "", ""), ("w2", r"(\d{3})1\b", r"\g<1>2"):
-                path = Path(self.moved(file).replace("w1", name))
+                path = Path(self.moved(file.replace("w1", name)))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(self.moved(re.sub(
                     old, new, text.replace("w1", name)) if old else text))
