@@ -245,7 +245,8 @@ def zones_are_apart():
     assert other["routed"]["appended"] == 0, other["routed"]
     assert not any(worker["estimates"] and worker["estimates"][0]["held"]
                    for worker in other["workers"]), other["workers"]
-    stage.check_log(r"\[alert\].* exited on signal 9")
+    # Redis seems not to answer a process that was stopped meanwhile
+    stage.check_log(r"\[alert\].* exited on signal 9", r"redis does not answer")
 
 
 def events_take_over():

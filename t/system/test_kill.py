@@ -183,8 +183,9 @@ def queries_answer_what_is_held():
 
 
 def nothing_else_is_wrong_in_the_log():
-    """the error log tells of the killed, and of nothing else"""
-    at.stage.check_log(r"exited on signal 9")
+    """the error log tells of the killed and stopped, and of nothing else"""
+    # Redis seems not to answer a process that was stopped meanwhile
+    at.stage.check_log(r"exited on signal 9", r"redis does not answer")
 
 
 def main():
