@@ -19,8 +19,8 @@
 #     SMOKE        make engines: 1 runs one model only
 #     RECORD       make engines: a folder for captures of what was published
 #     PART         make parity: these parts only, e.g. PART="templates";
-#                  make soak: this part only, PART=queue; make engines: too,
-#                  PART=value
+#                  make soak: this part only, PART=queue or PART=whole;
+#                  make engines: too, PART=value
 #     DESTDIR, MODULES_DIR, LUA_DIR, ...   make install: see below
 
 NGINX_SRC   = /usr/share/nginx/src
@@ -425,7 +425,8 @@ $(BUILD)/fuzz/fuzz_relay: $(fuzz_relay:%.c=$(BUILD)/obj-fuzz/%.o)
 
 
 ## make soak        the long forms of the tests: SECONDS=600 altogether;
-##                  PART=queue: only who waits in a zone's queue
+##                  PART=queue: only who waits in a zone's queue;
+##                  PART=whole: a fleet with everything on, up to 10^7 requests
 
 # A tenth of the time for each fuzz target.
 
