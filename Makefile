@@ -97,7 +97,7 @@ unit_asan  := $(tests:t/unit/%.c=$(BUILD)/unit-asan/%) \
               $(targets:%=$(BUILD)/unit-asan/test_fuzz_%)
 
 .DELETE_ON_ERROR:
-.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-deploy check-readme check-release release clean help
+.PHONY: all module lib relay unit check lint demo rivals matrix fair rolling repeat estimated bench install uninstall deb check-arm64 check-deb check-deploy check-readme check-release check-upgrade release clean help
 .PHONY: check-page fuzz tsan screenshots soak engines clients parity FORCE
 .PHONY: deps-arm64 deps-build deps-check deps-deb deps-demo deps-deploy deps-engines deps-fuzz deps-metrics deps-packages deps-page deps-release deps-seeds
 
@@ -719,6 +719,13 @@ deb: deps-deb
 check-deb: deps-packages
 	$(PYTHON) -B t/packages/check.py --build $(out)
 	$(PYTHON) -B t/packages/deploy.py --build $(out)
+
+
+## make check-upgrade FROM=738f547  from the packages of an earlier commit to
+##                  these and back, under load; as root (twenty minutes)
+
+check-upgrade: deps-packages deps-demo
+	$(PYTHON) -B t/packages/upgrade.py --build $(out) --from $(FROM)
 
 
 ## make check-deploy  deploy/chart, rendered by helm, against schemas and nginx;

@@ -1,7 +1,7 @@
 -- Copyright (C) the nginx-kv-router authors
 --
 -- Clients that send requests to several routers and look at each answer, as
--- light threads of an nginx of one process.
+-- timers of an nginx of one process.
 --
 --     client.start{ ports = { a = 8001, b = 8002 }, kept = { a = true },
 --                   clients = 64, seed = 1, log = FILE }
@@ -23,12 +23,14 @@ local ngx = ngx
 local now = ngx.now
 local random = math.random
 local tcp = ngx.socket.tcp
+local timer = ngx.timer.at
 local tonumber = tonumber
 
 
 local _M = {}
 
 
+local REQUESTS = 500             -- of a client, in one handler of a timer
 local TIMEOUT = 60000            -- ms that an answer may take
 local PREFIXES = 4000            -- prompts of ids that many requests begin with
 local TENANTS = 6
@@ -275,16 +277,20 @@ local function ask(session, number)
 end
 
 
-local function client(number)
-    local session = {}
+-- A client.  nginx frees the memory of connections when a timer's handler ends:
+-- so a handler sends some requests, and starts another one.
+local function client(premature, number, session)
+    for _ = 1, REQUESTS do
+        if not going or premature then
+            break
+        end
 
-    counts.running = counts.running + 1
-
-    while going do
         ask(session, number)
     end
 
-    counts.running = counts.running - 1
+    if not going or premature or not timer(0, client, number, session) then
+        counts.running = counts.running - 1
+    end
 end
 
 
@@ -294,11 +300,10 @@ function _M.start(given)
     settings = given
     math.randomseed(settings.seed)
 
-    assert(ngx.timer.at(0, function()
-        for i = 1, settings.clients do
-            ngx.thread.spawn(client, i)
-        end
-    end))
+    for i = 1, settings.clients do
+        counts.running = counts.running + 1
+        assert(timer(0, client, i, {}))
+    end
 end
 
 

@@ -390,7 +390,8 @@ class Watch(threading.Thread):
         second = time.time() - self.begun
         for server in self.fleet.all():
             for pid in server.pids():
-                with contextlib.suppress(OSError, AttributeError):
+                # OSError, TypeError: the process has ended
+                with contextlib.suppress(OSError, TypeError):
                     found = re.search(r"^RssAnon:\s+(\d+) kB", Path(
                         f"/proc/{pid}/status").read_text(), re.M)
                     self.rows.setdefault((server.name, pid), []).append(

@@ -135,8 +135,8 @@ def lintian_finds_no_error():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def later(folder, paths):
-    """The same packages with a later version, as an upgrade brings them."""
+def renamed(folder, paths, to):
+    """The same packages with another version, as an upgrade brings them."""
     folder.mkdir()
     for path in paths:
         tree = folder / "tree"
@@ -146,7 +146,7 @@ def later(folder, paths):
         version = re.search("^Version: (.*)$", text, re.M)[1]
         control.write_text(re.sub(
             rf"(^Version: |kv-router \(= ){re.escape(version)}",
-            rf"\g<1>{LATER}", text, flags=re.M))
+            rf"\g<1>{to}", text, flags=re.M))
         subprocess.run(["dpkg-deb", "-b", tree, folder / path.name],
                        check=True, capture_output=True)
         shutil.rmtree(tree)
@@ -185,7 +185,7 @@ def lives(suite):
         print(f"# {suite}: {time.monotonic() - begun:.0f} s from a bare Debian, "
               "with the packages at hand, to the second chat by overlap")
 
-        later(root.path / "root/later", packages[suite])
+        renamed(root.path / "root/later", packages[suite], LATER)
         (root.path / "root/later/conf").mkdir()
         root.apt("install", *(f"./later/{path.name}"
                               for path in packages[suite]))
