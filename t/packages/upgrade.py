@@ -33,6 +33,7 @@ from processes import Process, free_port, wait_until             # noqa: E402
 from root import Root                                           # noqa: E402
 
 CLIENTS = 8
+PAUSE = 0.05                    # seconds between two requests of a client
 SECONDS = 10                    # of load between two steps
 EARLIER = "0.1.0~earlier"       # the version of COMMIT's packages
 ENGINES = ("w1", "w2")
@@ -160,6 +161,7 @@ class Trial:
                 status, blocks = repr(err), None
             has, whole = map(int, re.findall(r"\d+", blocks or "") or (0, 0))
             self.answers.append((time.monotonic(), status, has, whole))
+            self.over.wait(PAUSE)
 
     def stop(self):
         """Ends all."""
@@ -178,7 +180,17 @@ class Trial:
 
 def built(commit, version, name):
     """The packages of a commit, with a version, in a folder of the Debian that
-    they will be installed in."""
+    they will be installed in.  What was built once is kept."""
+    kept = args.build / "deb/commits" / subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", commit], check=True, text=True,
+        capture_output=True).stdout.strip()
+    if not kept.exists():
+        build(commit, name, kept)
+    renamed(at.root.path / "root" / name, sorted(kept.glob("*.deb")), version)
+
+
+def build(commit, name, kept):
+    """Builds the packages of a commit in a bare Debian, and keeps them."""
     root = Root("bookworm", args.build / "deb/roots", directory / name)
     try:
         tree = root.path / "root/source"
@@ -191,8 +203,11 @@ def built(commit, version, name):
         root.run("util/deps", "deb", cwd="/root/source")
         root.run("env", "DEB_BUILD_OPTIONS=noautodbgsym", "dpkg-buildpackage",
                  "-us", "-uc", "-b", cwd="/root/source")
-        renamed(at.root.path / "root" / name,
-                sorted((root.path / "root").glob("*.deb")), version)
+        made = sorted((root.path / "root").glob("*.deb"))
+        kept.with_suffix(".new").mkdir(parents=True)
+        for path in made:
+            shutil.copy(path, kept.with_suffix(".new"))
+        kept.with_suffix(".new").rename(kept)
     finally:
         root.remove()
 
@@ -211,7 +226,13 @@ def step(what, *actions):
     for action in actions:
         action()
     took = time.monotonic() - begun
-    wait_until("the views are exact", at.exact)
+    time.sleep(1)                       # until a relay that began is heard
+    try:
+        wait_until("the views are exact", at.exact)
+    except Exception as err:
+        said = "".join(relay.tail() for _, relay in at.relays.values())
+        raise AssertionError(
+            f"{err}: {at.get('/kv/workers')}\n{said}") from err
     exact = time.monotonic() - begun - took
     time.sleep(SECONDS)
     answers = at.answers[first:]
